@@ -8,6 +8,7 @@
 //! | `dlock_waiting` | gauge | calls that have not ended, also those that wait for a neighbour of this process |
 //! | `dlock_held` | gauge | locks that this process holds |
 //! | `dlock_hold_seconds` | histogram | the time from the grant to the release or the loss |
+//! | `dlock_oldest_hold_timestamp_seconds` | gauge | the Unix time at which the longest of the present holds of this process began, once it was renewed; 0 if there is none |
 //! | `dlock_losses_total` | counter | locks that were lost while they were held, by `cause` |
 //! | `dlock_renewals_total` | counter | renewals, by `outcome`: `renewed` or `failed` |
 //! | `dlock_renewal_lease_left_ratio` | histogram | the share of the ttl that was left when a renewal was confirmed |

@@ -91,7 +91,7 @@ fn a_url_that_names_no_two_stores_is_refused() {
         ("migrating://?new=sure", "the parameter `old` is missing"),
         ("paired://host/?gate=quick&authority=sure", "no host, user or path"),
         ("paired://?gate=quick&authority=sure&gate_down=never", "`gate_down` in a paired URL is `fail` or `authority`"),
-        ("paired://?gate=quick&authority=sure&numbers=new", "parameter 3 of a paired URL is unknown"),
+        ("paired://?gate=quick&authority=sure&numbers=new", "the parameter `numbers` of a paired URL is unknown"),
         ("migrating://?old=quick&new=sure&numbers=both", "`numbers` in a migrating URL is `old` or `new`"),
     ] {
         let error = refusal(url);

@@ -132,8 +132,9 @@ pub(crate) fn page(former: &str, table: &str, order: &[&str]) -> String {
         "# Performance\n\n\
          Written by `cargo xtask bench --write`; one row again: `cargo xtask bench contended-4x4 --write`.\n\n\
          Client and server share the machine's cores, so read the ratios, not the figures.\n\
-         The contenders of a row run in turns within one run, and each figure is the median of the rounds. A row with a spread\n\
-         behind its aims has the middle of three runs, each in a process of its own.\n\
+         The contenders of a row run in turns within one run, and each figure is the median of the rounds. If an aim ends in\n\
+         two numbers in parentheses, the row shows the medians of three runs, each in its own process. The two numbers are the \
+         lowest and the highest result for that aim.\n\
          A hand-over is counted only when the holder has changed.\n\n\
          ![The speed of dlock, of floors and of peers, in parts of the floor](pictures/performance.svg)\n\n{}",
         rows.join("\n")

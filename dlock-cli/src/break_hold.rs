@@ -14,8 +14,11 @@ use crate::store::Store;
 pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) -> Result<Exit, Failure> {
     let store = Store::open(args).await?;
     let found = find(&store, &order.key).await?;
-    let Some(lock) = found.iter().find(|lock| lock.state.holders.iter().any(|holder| holder.id == Some(order.hold)))
-    else {
+    let held = found.iter().find_map(|lock| {
+        let of_id = lock.state.holders.iter().find(|holder| holder.id == Some(order.hold));
+        of_id.map(|holder| (lock, holder))
+    });
+    let Some((lock, of_id)) = held else {
         if json {
             print_json(&json!({ "key": order.key, "hold": order.hold.to_string(), "broken": false }))?;
         }
@@ -30,7 +33,7 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
         return Ok(Exit::NO);
     };
     let shown = store.shown(lock.key.as_str());
-    if !order.yes && !confirmed(shown, lock.state.note().map(holder).unwrap_or_default())? {
+    if !order.yes && !confirmed(shown, &holder(&of_id.note))? {
         note("nothing was broken");
         return Ok(Exit::NO);
     }
@@ -50,7 +53,7 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
 }
 
 /// Asks on a terminal. Elsewhere nobody can answer.
-fn confirmed(key: &str, holder: String) -> Result<bool, Failure> {
+fn confirmed(key: &str, holder: &str) -> Result<bool, Failure> {
     let risk = format!("{key} is held by {holder}.\nTwo may work under the lock until the holder hears of it.");
     if !io::stdin().is_terminal() {
         return Err(Failure::usage(format!("{risk}\nNobody can be asked here: write --yes if it shall be broken")));

@@ -306,8 +306,7 @@ pub(crate) struct DoctorArgs {
 /// The words of `dlock leaders`.
 #[derive(Args, Debug)]
 pub(crate) struct LeadersArgs {
-    /// The names of the elections
-    #[arg(required = true)]
+    /// The names of the elections; without one, all that have a leader
     pub(crate) names: Vec<String>,
 }
 

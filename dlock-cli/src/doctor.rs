@@ -66,7 +66,8 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
         }
         Err(error) => trials.push(("examine the server", Err(error))),
     }
-    report.promises = promises(profile, report.counts.iter().any(|(name, count)| name == "members" && *count == 1));
+    let members = report.counts.iter().find_map(|(name, count)| (name == "members").then_some(*count));
+    report.promises = promises(profile, members);
     let once_per = clock_difference(&store).await.map(|difference| report.clock_difference_ms = difference);
     trials.extend(trials::all(&store, profile, once_per).await);
     let mut cycles = Vec::new();
@@ -74,7 +75,10 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
     if trials.iter().all(|(what, outcome)| *what != trials::TAKE || outcome.is_ok()) {
         for _ in 0..doctor.rounds {
             let began = Instant::now();
-            probe(&store, "latency").acquire().await?.release().await?;
+            if let Err(error) = trials::cycle(probe(&store, "latency")).await {
+                trials.push(("measure the latency", Err(error)));
+                break;
+            }
             cycles.push(began.elapsed());
         }
     }
@@ -115,14 +119,17 @@ async fn clock_difference(store: &Store) -> Result<Option<i64>, Error> {
     Ok(last.and_then(|last| difference(last.started)))
 }
 
-/// `alone`: there is no second member that could go on with the locks.
-fn promises(profile: &Profile, alone: bool) -> Vec<(&'static str, String)> {
-    let survives = match profile.durability {
-        Durability::Consensus if alone => "a restart of the store; NO failover, because it has one member",
-        Durability::Memory => "NO: a restart of the store forgets who holds what",
-        Durability::Node => "a restart of the store; NO failover",
-        Durability::Consensus => "a restart and a failover: a majority agrees on each grant",
-        _ => "unknown",
+/// `members`: those that vote, where the store says how many there are.
+fn promises(profile: &Profile, members: Option<u64>) -> Vec<(&'static str, String)> {
+    let survives = match (profile.durability, members) {
+        // A majority of two is both.
+        (Durability::Consensus, Some(few @ 1..3)) => {
+            format!("a restart of the store; NO failover: it has {few} of at least 3 members")
+        }
+        (Durability::Consensus, _) => "a restart and a failover: a majority agrees on each grant".to_owned(),
+        (Durability::Memory, _) => "NO: a restart of the store forgets who holds what".to_owned(),
+        (Durability::Node, _) => "a restart of the store; NO failover".to_owned(),
+        _ => "unknown".to_owned(),
     };
     let tokens = match profile.fencing {
         Fencing::None => "NO fencing tokens",
@@ -149,7 +156,7 @@ fn promises(profile: &Profile, alone: bool) -> Vec<(&'static str, String)> {
     };
     let can = |able: bool| if able { "yes" } else { "NO" }.to_owned();
     vec![
-        ("locks survive", survives.into()),
+        ("locks survive", survives),
         ("tokens", tokens.into()),
         ("dead holder", dead),
         ("waiting", waiting),

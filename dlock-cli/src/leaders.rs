@@ -1,11 +1,11 @@
 //! `dlock leaders`: who leads, and who waits to lead.
 
-use dlock::{Candidates, Key};
+use dlock::{Candidates, Key, Note};
 use serde::Serialize;
 
 use crate::cli::{LeadersArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
-use crate::output::{print_json, print_table, since, words};
+use crate::output::{note, print_json, print_table, since, words};
 use crate::store::Store;
 
 #[derive(Debug, Serialize)]
@@ -41,15 +41,34 @@ impl SeenElection {
     }
 }
 
+/// The elections that have a leader, by their names. The others are not in the store.
+async fn led(store: &Store) -> Result<Vec<String>, Failure> {
+    let mut pages = store.registry.locks().backend(&store.backend).limit(1000);
+    let mut names = Vec::new();
+    loop {
+        let page = pages.clone().page().await?;
+        let elections = page.locks.iter().filter(|lock| lock.state.note().is_some_and(Note::is_election));
+        names.extend(elections.map(|lock| store.shown(lock.key.as_str()).to_owned()));
+        let Some(next) = page.next else { break };
+        pages = pages.after(next);
+    }
+    names.sort();
+    Ok(names)
+}
+
 /// The exit code says whether every election has a leader.
 pub(crate) async fn show(args: &StoreArgs, leaders: &LeadersArgs, json: bool) -> Result<Exit, Failure> {
     let store = Store::open(args).await?;
     let mut seen = Vec::new();
-    for name in &leaders.names {
+    let found = if leaders.names.is_empty() { led(&store).await? } else { leaders.names.clone() };
+    if found.is_empty() {
+        note(&format!("no election has a leader in the namespace {}", store.namespace));
+    }
+    for name in &found {
         let election = store.registry.elect(Key::rendered(name)).backend(&store.backend);
         seen.push(SeenElection::new(name, election.candidates().await?));
     }
-    let all_led = seen.iter().all(|election| election.leader.is_some());
+    let all_led = !seen.is_empty() && seen.iter().all(|election| election.leader.is_some());
     if json {
         print_json(&seen)?;
     } else {

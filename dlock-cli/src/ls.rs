@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::cli::{LsArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{moment, note, print_json, print_table, since, words};
+use crate::show::find;
 use crate::store::Store;
 
 pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Exit, Failure> {
@@ -35,6 +36,10 @@ pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Ex
             let beginning =
                 if ls.prefix.is_empty() { String::new() } else { format!(" that begins with {}", ls.prefix) };
             note(&format!("nobody holds a lock{beginning} in the namespace {}", store.namespace));
+            // Says so itself. It is advice, so a failure of it is none of the command.
+            if !ls.prefix.is_empty() {
+                let _ = find(&store, &ls.prefix).await;
+            }
         }
         print_table(&["KEY", "HOLDER", "FUNCTION", "FOR", "LEASE LEFT", "HOLD", "WAIT"], rows)?;
     }

@@ -25,6 +25,9 @@ use clap::{CommandFactory, Parser};
 use cli::{Cli, Command};
 use exit::{Exit, Failure};
 use output::print;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 fn main() -> ExitCode {
     #[cfg(target_os = "linux")]
@@ -44,7 +47,7 @@ fn main() -> ExitCode {
         }
     };
     if cli.verbose {
-        let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).try_init();
+        log_to_stderr();
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -55,6 +58,15 @@ fn main() -> ExitCode {
         Ok(code) => code.into(),
         Err(failure) => report(&failure),
     }
+}
+
+/// dlock's own lines in full, and the warnings of libraries; or what `RUST_LOG` says.
+fn log_to_stderr() {
+    let wanted = std::env::var("RUST_LOG").ok().and_then(|text| text.parse().ok());
+    let levels = wanted
+        .unwrap_or_else(|| Targets::new().with_target("dlock", LevelFilter::DEBUG).with_default(LevelFilter::WARN));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let _ = tracing_subscriber::registry().with(lines).with(levels).try_init();
 }
 
 fn report(failure: &Failure) -> ExitCode {

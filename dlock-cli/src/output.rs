@@ -11,7 +11,8 @@ use crate::exit::{Exit, Failure};
 
 /// A line on standard error.
 pub(crate) fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "dlock: {text}");
+    let text: Vec<_> = text.split('\n').map(visible).collect();
+    let _ = writeln!(io::stderr(), "dlock: {}", text.join("\n"));
 }
 
 /// Writes to standard output.
@@ -53,7 +54,7 @@ fn paragraphs(head: &[&str], rows: &[Vec<String>]) -> String {
 }
 
 /// A note or a key of somebody else must not steer the terminal.
-fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -7,13 +7,13 @@ use dlock::{Key, LastSuccess, ListedLock, Note};
 use crate::cli::{ShowArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::ls::{SeenHolder, SeenLock};
-use crate::output::{moment, note, print, print_json, since, unix_ms, words};
+use crate::output::{moment, note, print, print_json, since, unix_ms, visible, words};
 use crate::store::Store;
 
 /// More waiters are counted, not listed.
 const MOST_WAITERS: usize = 20;
 
-/// So many held locks are compared with a key that nobody holds.
+/// The most held locks that are searched for a key like the one typed.
 const MOST_COMPARED: u32 = 1000;
 
 pub(crate) async fn show(args: &StoreArgs, show: &ShowArgs, json: bool) -> Result<Exit, Failure> {
@@ -103,10 +103,10 @@ pub(crate) fn quoted(key: &str) -> String {
 }
 
 fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&LastSuccess>) -> Result<(), Failure> {
-    let mut text = format!("{}\n", store.shown(lock.key.as_str()));
+    let mut text = format!("{}\n", visible(store.shown(lock.key.as_str())));
     let mut line = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
-            text += &format!("  {name:<14} {}\n", value.replace(char::is_control, "\u{fffd}"));
+            text += &format!("  {name:<14} {}\n", visible(&value));
         }
     };
     for holder in &lock.state.holders {

@@ -50,7 +50,7 @@ pub(crate) fn probe(store: &Store, part: &str) -> Lock {
     store.registry.lock(key).backend(&store.backend).name("dlock-doctor").ttl(TTL).wait(Wait::None)
 }
 
-async fn cycle(lock: Lock) -> Result<(), Error> {
+pub(crate) async fn cycle(lock: Lock) -> Result<(), Error> {
     lock.acquire().await?.release().await
 }
 

@@ -25,14 +25,26 @@ pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs, json: bool) -> Resul
     let spinner = spinner(&format!("waiting for the end of {}", wait.key));
     let found = find(&store, &wait.key).await?;
     let mut keys: Vec<_> = found.into_iter().map(|lock| lock.key).collect();
+    let mut has_told = false;
     while let Some(key) = keys.last() {
         let lock = store.registry.lock(Key::from(key)).backend(&store.backend);
-        let state = lock.holders().await?;
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        let state = match lock.holders().await {
+            Err(error) if error.is_retryable() && left.is_none_or(|left| !left.is_zero()) => {
+                if !has_told {
+                    note(&format!("{error}; the wait goes on"));
+                }
+                has_told = true;
+                tokio::time::sleep(LONGEST_PAUSE).await;
+                continue;
+            }
+            state => state?,
+        };
+        has_told = false;
         if state.holders.is_empty() {
             keys.pop();
             continue;
         }
-        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             spinner.finish_and_clear();
             let holder = state.note().map(holder).unwrap_or_default();

@@ -131,10 +131,10 @@ async fn left_to_others(fixture: &Fixture<'_>) -> Tested {
             longer.push(between);
         }
     }
-    // A store leaves the lock for a moment only, and on a busy machine a waiter may miss it once.
+    // A store leaves the lock for a moment only, and on a busy machine a waiter may miss it in one round. It does not miss many.
     ensure!(
-        longer.len() < 2,
-        "a client had {longer:?} holds in a row, in two rounds of four, while another one waited"
+        longer.len() < 2 && longer.iter().all(|between| *between <= 4 * most),
+        "in rounds of four, a client had {longer:?} holds in a row while another one waited, and {most} are allowed"
     );
     Ok(())
 }

@@ -46,10 +46,12 @@ pub struct Claim {
     /// frees it at once, a lease when it ends. When it has ended the answer is [`Attempt::AlreadyRun`](crate::Attempt::AlreadyRun), also while the key
     /// is [kept](crate::Keeps::keep): who waits learns of that end as of a release, and not by the end of a lease.
     ///
-    /// A grant notes its start in the same atomic step, also one out of a line. The note outlives release and expiry, and
-    /// may be forgotten two periods later. An [abandon](crate::Backend::abandon) takes it back, the claim's own alone: nothing
-    /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
-    /// `rerun` it may stay as a start that has not ended.
+    /// The step that grants the lock also records the start of the run, even if the store hands the lock over from its
+    /// wait queue. The record outlives release and expiry. The store may forget it two periods later.
+    ///
+    /// An [abandon](crate::Backend::abandon) deletes the start that this claim recorded, and no other start. No body ran, so
+    /// the period is due again. While the claim still asks, a start that it recorded itself does not count: the reply to
+    /// that attempt may have been lost. With `rerun`, an abandoned start may stay as a run that has not ended.
     pub once_per: Option<Box<OncePer>>,
     /// See [`inside`](Self::inside). Most claims have none, and there may be many claims: so it is one word.
     inside: Option<Arc<Vec<HoldId>>>,

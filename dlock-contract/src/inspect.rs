@@ -43,8 +43,8 @@ impl Holder {
 
     /// A foreign client's hold. Its value may be a secret that frees the lock, so it is not shown.
     #[must_use]
-    pub fn another_tool(lease_left: Option<Duration>) -> Self {
-        Self::new(Note::from_stored(Note::ANOTHER_TOOL)).with(|holder| holder.lease_left = lease_left)
+    pub fn foreign_client(lease_left: Option<Duration>) -> Self {
+        Self::new(Note::from_stored(Note::FOREIGN_CLIENT)).with(|holder| holder.lease_left = lease_left)
     }
 }
 

@@ -5,7 +5,8 @@ use std::sync::LazyLock;
 
 /// The holder of a lock for people: host, process, site, start time and a trace id. At most 256 bytes, never a secret.
 ///
-/// Stored beside the owner in every store, as `h=… p=… s=… t=… x=…`; part of the storage format since version 1.
+/// Stored beside the owner in every store, as `h=… p=… s=… t=… x=… e=…`; part of the storage format since version 1. Programs pass
+/// over fields that they do not know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Note(Box<str>);
 
@@ -15,7 +16,7 @@ pub const MAX_NOTE_BYTES: usize = 256;
 impl Note {
     /// In place of a note, where a foreign client holds the lock. The client's value may be a secret that frees the
     /// lock.
-    pub const ANOTHER_TOOL: &str = "not a lock of dlock's: a foreign client holds it";
+    pub const FOREIGN_CLIENT: &str = "not a lock of dlock's: a foreign client holds it";
 
     /// The note of this process for one site. `trace` may be empty.
     pub fn new(pid: u32, site: &str, since_ms: u64, trace: Option<&str>) -> Self {
@@ -39,6 +40,12 @@ impl Note {
             push_plain(&mut note, trace, 64);
         }
         Self(note.into())
+    }
+
+    /// The note of a candidate of an election, so that a list of all locks shows which of them are leaderships.
+    #[must_use]
+    pub fn of_election(self) -> Self {
+        Self((self.0.into_string() + " e=1").into())
     }
 
     /// Reads a note back. Anything is taken, also what another release or a stranger wrote: it is only shown.
@@ -81,6 +88,12 @@ impl Note {
     #[must_use]
     pub fn trace(&self) -> Option<&str> {
         self.field("x=")
+    }
+
+    /// Whether the lock is an election. Notes of older programs do not say so.
+    #[must_use]
+    pub fn is_election(&self) -> bool {
+        self.field("e=").is_some()
     }
 
     /// The host and the process, `web-3:4711`. A foreign client's text is shown as it is.
@@ -188,8 +201,8 @@ mod tests {
         assert_eq!(note.in_words(999), "web-3, shop::deduct");
         assert_eq!(note.place(), "web-3:17");
         assert_eq!(Note::from_stored("h=web-3").place(), "web-3");
-        assert_eq!(Note::from_stored(Note::ANOTHER_TOOL).place(), Note::ANOTHER_TOOL);
-        assert_eq!(Note::from_stored(Note::ANOTHER_TOOL).in_words(1), Note::ANOTHER_TOOL);
+        assert_eq!(Note::from_stored(Note::FOREIGN_CLIENT).place(), Note::FOREIGN_CLIENT);
+        assert_eq!(Note::from_stored(Note::FOREIGN_CLIENT).in_words(1), Note::FOREIGN_CLIENT);
     }
 
     #[test]

@@ -29,7 +29,7 @@ impl OncePer {
         Self { period, offset: Duration::ZERO, rerun: false }
     }
 
-    /// Boundaries that come so much later.
+    /// Shifts the boundaries by this time; see the field [`offset`](Self::offset).
     #[must_use]
     pub const fn offset(mut self, offset: Duration) -> Self {
         self.offset = offset;

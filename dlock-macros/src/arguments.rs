@@ -66,7 +66,8 @@ struct Binder<'a> {
 }
 
 impl Binder<'_> {
-    /// It cannot be bound again. To borrow it whole takes it along whole.
+    /// `self` cannot be bound again. A borrow of the whole `self` makes the body capture all of it, not only the fields that
+    /// the body names.
     fn receiver(&mut self, receiver: &Receiver) {
         if !matches!(receiver.kind, ReceiverKind::Reference(..)) {
             let this = receiver.self_token;

@@ -5,15 +5,15 @@ use syn::{Path, Type, TypeImplTrait, TypeParamBound, TypePath, TypeTraitObject};
 
 pub(crate) fn mistake(output: &Type, too_early: &str) -> syn::Error {
     let text = format!(
-        "this function only makes the work and returns it: {too_early}. \
-         Let it do the work, as an `async fn` if it must wait, and return the finished values, such as a `Vec`"
+        "this function returns work that is done later (a future, a stream or an iterator): {too_early}. \
+         Do the work in the function, as an `async fn` if it must wait, and return finished values, such as a `Vec`"
     );
     syn::Error::new_spanned(output, text)
 }
 
-/// Told from the names of traits and of the usual boxes, wherever they are in the type. A type with a name of its own is
-/// judged by its traits instead, in the compiler. An iterator is refused only by the name of the trait: of a type such as a
-/// range, everybody sees that no work is in it.
+/// Whether the type names one of these traits or boxes anywhere. The compiler checks a named type by its traits instead.
+/// An iterator is refused only by the name of its trait. A named iterator type, such as a range, is accepted: a reader sees
+/// that it does no work.
 pub(crate) fn is_lazy(output: &Type) -> bool {
     let mut seeker = ReturnSeeker(false);
     seeker.visit_type_mut(&mut output.clone());

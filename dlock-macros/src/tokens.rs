@@ -67,8 +67,9 @@ pub(crate) fn on_lost(on_lost: OnLost, rt: &TokenStream) -> TokenStream {
     }
 }
 
-/// In a constant, since of a static the compiler would say to make it lazy. A name needs none: it is a constant already.
-pub(crate) fn worked_out(value: &Expr, checked: &TokenStream) -> TokenStream {
+/// Wraps the value in a `const` block: for a static alone, the compiler would advise to make it lazy. A path needs no block, because it
+/// names a constant already.
+pub(crate) fn in_const(value: &Expr, checked: &TokenStream) -> TokenStream {
     match value {
         Expr::Path(_) => checked.clone(),
         _ => quote_spanned!(located_at(value.span())=> const { #checked }),
@@ -81,7 +82,7 @@ pub(crate) fn fixed_time(time: &Given<Duration>, rt: &TokenStream) -> TokenStrea
         Given::Literal(time) => duration(*time),
         Given::Expr(time) => {
             let rt = moved_to(rt, located_at(time.span()));
-            worked_out(time, &quote_spanned!(located_at(time.span())=> #rt::fixed_time(#time)))
+            in_const(time, &quote_spanned!(located_at(time.span())=> #rt::fixed_time(#time)))
         }
     }
 }
@@ -91,7 +92,7 @@ pub(crate) fn fixed_count(count: &Given<u32>, rt: &TokenStream) -> TokenStream {
         Given::Literal(count) => count.to_token_stream(),
         Given::Expr(count) => {
             let rt = moved_to(rt, located_at(count.span()));
-            worked_out(count, &quote_spanned!(located_at(count.span())=> #rt::fixed_count(#count)))
+            in_const(count, &quote_spanned!(located_at(count.span())=> #rt::fixed_count(#count)))
         }
     }
 }

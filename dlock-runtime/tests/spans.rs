@@ -144,6 +144,59 @@ async fn a_guard_that_is_dropped_and_a_lock_that_is_lost_end_their_spans() {
     assert_eq!(outcomes(), ["released", "lost"]);
 }
 
+/// A layer of the user's may block, and the renewals of all stores are on our own thread.
+#[test]
+fn no_layer_is_called_on_our_own_thread() {
+    #[derive(Clone, Default)]
+    struct Threads(Arc<Mutex<Vec<(&'static str, String)>>>);
+    impl Threads {
+        fn note(&self, call: &'static str) {
+            let thread = std::thread::current().name().unwrap_or_default().to_owned();
+            self.0.lock().unwrap().push((call, thread));
+        }
+    }
+    impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Threads {
+        fn on_new_span(
+            &self,
+            _: &tracing::span::Attributes<'_>,
+            _: &tracing::Id,
+            _: tracing_subscriber::layer::Context<'_, S>,
+        ) {
+            self.note("new");
+        }
+        fn on_record(
+            &self,
+            _: &tracing::Id,
+            _: &tracing::span::Record<'_>,
+            _: tracing_subscriber::layer::Context<'_, S>,
+        ) {
+            self.note("record");
+        }
+        fn on_close(&self, _: tracing::Id, _: tracing_subscriber::layer::Context<'_, S>) {
+            self.note("close");
+        }
+    }
+    let threads = Threads::default();
+    let _subscriber = tracing_subscriber::registry().with(threads.clone()).set_default();
+    let registry = Registry::new();
+    registry.install("memory", Memory::new()).unwrap();
+    let lock = || registry.lock("k");
+    lock().run_blocking(|_| ()).unwrap();
+    lock().acquire_blocking().unwrap().release_blocking().unwrap();
+    drop(lock().acquire_blocking().unwrap());
+    registry.lock_all(["a", "b"]).acquire_blocking().unwrap().release_blocking().unwrap();
+    let count = |call: &str| threads.0.lock().unwrap().iter().filter(|(of, _)| *of == call).count();
+    let end = Instant::now() + Duration::from_secs(60);
+    while count("close") < count("new") && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // Three calls with one key, and one with two: a wait each, and a hold for each key.
+    assert_eq!((count("new"), count("close")), (9, 9));
+    assert!(count("record") >= 9, "{threads:?}", threads = threads.0.lock().unwrap());
+    let all = threads.0.lock().unwrap();
+    assert!(all.iter().all(|(_, thread)| thread != "dlock"), "{all:?}");
+}
+
 /// The level debug is off in most programs.
 #[tokio::test]
 async fn there_are_no_spans_unless_a_subscriber_wants_them() {

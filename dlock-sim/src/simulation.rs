@@ -149,7 +149,7 @@ impl Simulation {
         self.go_on(nanos(CALM), true);
     }
 
-    /// Lets so much time pass. `callers`: or less, until no caller has anything to do.
+    /// Lets this much time pass. `callers`: or less, until no caller has anything to do.
     fn go_on(&mut self, time: u64, callers: bool) {
         let end = self.world.with(|world| world.now) + time;
         loop {

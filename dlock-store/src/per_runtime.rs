@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use dlock_contract::{Error, ErrorKind, Origin, Result};
+use dlock_contract::{Error, Origin, Result};
 use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -145,7 +145,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         if entries.is_closed {
             drop(entries);
             end_task.abort();
-            return Err(Error::new(ErrorKind::ShutDown, "the store is closed").never_sent());
+            return Err(Error::closed());
         }
         if let Some(entry) = entries.of.get(&origin) {
             let found = (entry.generation, entry.cell.clone());
@@ -269,7 +269,7 @@ mod tests {
             tokio::task::yield_now().await;
             assert_eq!(Arc::strong_count(&one), 1);
             let error = values.get(opens(&other)).await.unwrap_err();
-            assert!(*error.kind() == ErrorKind::ShutDown && !error.may_have_left(), "{error}");
+            assert!(*error.kind() == dlock_contract::ErrorKind::ShutDown && !error.may_have_left(), "{error}");
             assert_eq!(Arc::strong_count(&other), 1);
         });
         runtime.block_on(tokio::task::yield_now());

@@ -20,7 +20,7 @@ const URLS: [&str; 6] = [
     "cupboard://:{}@h",
     "cupboard://h/path?pass={}&doors=open",
     "cupboard://h?doors={}&tls={}",
-    "cupboard://h?{}={}",
+    "cupboard://h?x={}&{}",
     "{}://{}@{}:{}/{}#{}",
 ];
 

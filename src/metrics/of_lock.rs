@@ -3,7 +3,7 @@
 use std::mem::Discriminant;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_contract::Mode;
 use dlock_runtime::{Event, GrantWay, Label, StoreLabel};
@@ -25,6 +25,7 @@ pub(super) struct OfLock {
     wait_limit: Limit,
     max_hold: Limit,
     once_per: Limit,
+    oldest: OldestHold,
 }
 
 impl OfLock {
@@ -49,6 +50,7 @@ impl OfLock {
             wait_limit: Limit::default(),
             max_hold: Limit::default(),
             once_per: Limit::default(),
+            oldest: OldestHold::default(),
             labels,
         }
     }
@@ -100,8 +102,9 @@ impl OfLock {
                 self.ended(*held);
                 self.add_one("dlock_unsettled_total", "kind", kind.as_str());
             }
-            Event::Renewed { remaining, ttl } => {
+            Event::Renewed { remaining, ttl, held } => {
                 self.renewed.increment(1);
+                self.oldest.note_held(self, *held);
                 self.lease_left.record(remaining.div_duration_f64(*ttl));
             }
             Event::RenewalFailed { .. } => self.add_one("dlock_renewals_total", "outcome", "failed"),
@@ -128,6 +131,7 @@ impl OfLock {
     fn ended(&self, held: Duration) {
         self.held.decrement(1);
         self.hold.record(held);
+        self.oldest.note_end(held);
     }
 
     /// To a counter of something rare.
@@ -139,7 +143,7 @@ impl OfLock {
     /// For the alert on a task that has never succeeded since its process began.
     #[cold]
     fn time_of_first_call(&self) {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         metrics::gauge!("dlock_once_per_asked_timestamp_seconds", self.labels.clone()).set(now.as_secs_f64());
     }
 }
@@ -167,6 +171,46 @@ impl Limit {
         self.gauge.get_or_init(|| metrics::gauge!(name, of.labels.clone())).set(limit.as_secs_f64());
         self.last.swap(nanos, Ordering::Relaxed) == 0
     }
+}
+
+/// When the longest of the present holds began. A histogram knows a hold only when it has ended.
+#[derive(Default)]
+struct OldestHold {
+    /// In milliseconds since 1970; zero if none is known. Only renewed holds are.
+    since_ms: AtomicU64,
+    gauge: OnceLock<Gauge>,
+}
+
+/// Two times of one beginning differ by less: each is the present time minus the age of the hold.
+const SAME_BEGINNING_MS: u64 = 1000;
+
+impl OldestHold {
+    fn note_held(&self, of: &OfLock, held: Duration) {
+        let (since, known) = (begun_ms(held), self.since_ms.load(Ordering::Relaxed));
+        if known == 0 || since + SAME_BEGINNING_MS < known {
+            self.write(since, || metrics::gauge!("dlock_oldest_hold_timestamp_seconds", of.labels.clone()));
+        }
+    }
+
+    /// If this was the oldest one, the next renewal of another one counts. It is a third of a ttl away at most.
+    #[inline]
+    fn note_end(&self, held: Duration) {
+        let known = self.since_ms.load(Ordering::Relaxed);
+        if known != 0 && begun_ms(held) <= known + SAME_BEGINNING_MS {
+            self.write(0, || Gauge::noop());
+        }
+    }
+
+    #[cold]
+    fn write(&self, since_ms: u64, gauge: impl FnOnce() -> Gauge) {
+        self.since_ms.store(since_ms, Ordering::Relaxed);
+        self.gauge.get_or_init(gauge).set(Duration::from_millis(since_ms).as_secs_f64());
+    }
+}
+
+fn begun_ms(held: Duration) -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.saturating_sub(held).as_millis()).unwrap_or(u64::MAX)
 }
 
 fn with(labels: &[metrics::Label], name: &'static str, value: &'static str) -> Vec<metrics::Label> {

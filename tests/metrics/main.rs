@@ -101,6 +101,76 @@ async fn hand_overs_are_counted_by_their_way() {
     assert_eq!((way("cohort"), way("release"), way("queue")), (1, 0, 0));
 }
 
+/// The release asks for a neighbour, if the store offers that; and the store's wait queue grants to another process.
+#[tokio::test]
+async fn a_hand_over_by_a_release_and_one_by_the_store_are_counted_as_such() {
+    let server = Instance::start(Redis::default()).unwrap();
+    let values = values();
+    let here = registry_of("released");
+    let there = [Registry::new(), Registry::new()];
+    for registry in &there {
+        registry.connect("queued", &server.url()).await.unwrap();
+        registry.observe(Metrics::new());
+    }
+    for (name, way, holder, waiter) in
+        [("released", "release", &here, &here), ("queued", "queue", &there[0], &there[1])]
+    {
+        let lock = |registry: &Registry| registry.lock("k").name(name).wait(Wait::Forever).acquire();
+        let guard = lock(holder).await.unwrap();
+        let waiting = tokio::spawn(lock(waiter));
+        let waits = async || match way {
+            "queue" => holder.lock("k").holders().await.unwrap().waiters == Some(1),
+            _ => values.gauge("dlock_waiting", &[&format!("lock={name}")]) == 1.0,
+        };
+        wait_until("a waiter", waits).await.unwrap();
+        guard.release().await.unwrap();
+        waiting.await.unwrap().unwrap().release().await.unwrap();
+        let count =
+            |way: &str| values.count("dlock_handovers_total", &[&format!("lock={name}"), &format!("way={way}")]);
+        assert_eq!(
+            ["cohort", "release", "queue"].map(|other| count(other)),
+            ["cohort", "release", "queue"].map(|other| u64::from(other == way))
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_oldest_hold_is_seen_while_it_lasts() {
+    let (values, registry) = (values(), registry_of("oldest"));
+    let began = || values.gauge("dlock_oldest_hold_timestamp_seconds", &["lock=oldest"]);
+    let hold = async |slot: &str| {
+        let lock = registry.lock(Key::text("k").value(&slot)).name("oldest").ttl(Duration::from_millis(300));
+        lock.acquire().await.unwrap()
+    };
+    assert_eq!(began(), 0.0);
+    let first = hold("first").await;
+    wait_until("a renewal", async || began() > 0.0).await.unwrap();
+    let of_first = began();
+    // So much later that the two times differ.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let second = hold("second").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(began(), of_first);
+    first.release().await.unwrap();
+    wait_until("a renewal of the second one", async || began() > of_first).await.unwrap();
+    second.release().await.unwrap();
+    assert_eq!(began(), 0.0);
+}
+
+#[tokio::test]
+async fn elections_beyond_the_bound_share_one_name() {
+    let (values, registry) = (values(), registry_of("many elections"));
+    for number in 0..=1000 {
+        let name = format!("election {number}");
+        registry.elect(Key::rendered(&name)).campaign().await.unwrap().resign().await.unwrap();
+    }
+    let changes = |name: &str| {
+        let labels = ["backend=many elections", &format!("election={name}")];
+        values.count("dlock_leader_changes_total", &labels)
+    };
+    assert_eq!((changes("election 0"), changes("other")), (1, 1));
+}
+
 #[tokio::test]
 async fn a_wait_that_could_not_end_is_counted() {
     let (values, registry) = (values(), registry());

@@ -16,7 +16,7 @@ pub(crate) fn run() -> Result {
     run_later()
 }
 
-/// The packages of this machine's own suite. A build needs one of them, `protoc`.
+/// The packages of this machine's Debian release. A build needs one of them, `protoc`.
 pub(crate) fn run_first() -> Result {
     install(&PINS.iter().filter(|pin| pin.how == How::Install).collect::<Vec<_>>())
 }

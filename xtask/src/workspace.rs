@@ -44,7 +44,7 @@ pub(crate) struct Package {
 }
 
 impl Workspace {
-    /// The one whose root this is.
+    /// The workspace at this root.
     pub(crate) fn of(root: &Path) -> Result<Self> {
         let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
         let metadata: Value = serde_json::from_str(&read(cargo(&arguments).current_dir(root))?)?;

@@ -107,7 +107,7 @@ fn count(number: usize) -> u64 {
 
 fn holder(range: &LockRange, held: &HolderKey, left: Option<Duration>) -> Holder {
     if lease_of(range.read(held.key.key()).1).is_none() {
-        return Holder::another_tool(left);
+        return Holder::foreign_client(left);
     }
     Holder::new(note_of(range, &held.key)).with(|holder| {
         holder.id = held.id(range);

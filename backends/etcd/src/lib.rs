@@ -10,7 +10,8 @@
 //! | order | first come, first served, by the revision at which the waiter's key was created |
 //! | ttl | whole seconds; the shortest is the server's own (2 s by default) and is measured when the store is opened |
 //!
-//! Holds of one process with the same ttl share a lease. So the server frees them together.
+//! Renewed holds of one process with the same ttl share a lease, so the server frees them together. A hold that is not
+//! renewed has its own lease.
 //!
 #![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -220,7 +220,7 @@ fn is_hex(part: &str, digits: RangeInclusive<usize>) -> bool {
 /// The note of a contender's key.
 pub(super) fn note_of(range: &LockRange, key: &KeyValue) -> Note {
     let ours = lease_of(range.read(key.key()).1).and_then(|_| read_value(key.value()));
-    ours.map_or_else(|| Note::from_stored(Note::ANOTHER_TOOL), |(_, note)| note)
+    ours.map_or_else(|| Note::from_stored(Note::FOREIGN_CLIENT), |(_, note)| note)
 }
 
 #[cfg(test)]

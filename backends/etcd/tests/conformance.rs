@@ -15,9 +15,16 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
-    // The faults of a cluster are in `store/`, and with literal names only the names differ.
-    let further: [(&str, conformance::Start); 2] =
-        [("etcd-cluster", cluster), ("etcd-literal", || server("etcd-literal", "?keys=literal"))];
+    // The faults of a cluster are in `store/`, and with literal names only the names differ. Of a server with its defaults the
+    // elections take longer.
+    let further: [(&str, conformance::Start); 3] = [
+        ("etcd-cluster", cluster),
+        ("etcd-literal", || server("etcd-literal", "?keys=literal")),
+        ("etcd-as-shipped", || {
+            let kind = Kind::One(Served::start(servers::as_shipped(servers::Etcd::default()))?);
+            Ok(Box::new(Server { name: "etcd-as-shipped", options: "", kind }))
+        }),
+    ];
     conformance::main_and(&[("etcd", || server("etcd", ""))], &further)
 }
 

@@ -20,10 +20,10 @@ use dlock_redis::internal::scripts::{FENCE, LEAST_TOKEN, TOKEN_END};
 
 /// After a split vote all ask again within this time, each at its own moment: long against the round trips of one
 /// attempt, short against a ttl.
-const AFTER_SPLIT: (u64, u64) = (10, 120);
+const SPLIT_PAUSE_MS: (u64, u64) = (10, 120);
 
 /// After the end of a lease, a waiter asks within this many milliseconds: all waiters at once would split the vote.
-const AFTER_LEASE: u64 = 60;
+const LEASE_END_JITTER_MS: u64 = 60;
 
 /// The value of one attempt on the nodes: owner, note and round.
 pub(super) struct Round {
@@ -43,8 +43,8 @@ impl Round {
 }
 
 impl Redlock {
-    /// Asks for the lock, and for a moment again and again where silent nodes are what is missing: each is waited for
-    /// shortly only, and a moment's silence is no outage.
+    /// Asks for the lock. If only silent nodes keep it from a majority, it asks again until `patience.in_all` has passed:
+    /// one request waits for a silent node only briefly, and a short silence is no outage.
     pub(super) async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         let waits = matches!(queue, Queue::Join { .. });
         let patience = Patience::of(claim.ttl);
@@ -55,20 +55,20 @@ impl Redlock {
             let outcome = match tally.verdict() {
                 Verdict::Won(token) => match self.grant(claim, &round, &token, patience).await {
                     Ok(hold) => {
-                        self.rows.held(&claim.key, others_wait, self.clock.now());
+                        self.streaks.held(&claim.key, others_wait, self.clock.now());
                         return Ok(Attempt::Acquired(hold));
                     }
                     Err(short) => Err(short),
                 },
                 Verdict::Held(holder, left) => {
                     let holder = Some(&*holder).filter(|holder| !holder.is_empty());
-                    let soon = self.rows.refused(&claim.key, holder, waits, self.clock.now());
-                    let later = round.sent.after(left + Duration::from_millis(fastrand::u64(..AFTER_LEASE)));
+                    let soon = self.streaks.refused(&claim.key, holder, waits, self.clock.now());
+                    let later = round.sent.after(left + Duration::from_millis(fastrand::u64(..LEASE_END_JITTER_MS)));
                     let wake = Wake::poll().lease_left(left);
                     Ok(wake.ask_by(if holder.is_some() { later.min(soon) } else { soon }))
                 }
                 Verdict::Split => {
-                    self.rows.refused(&claim.key, None, waits, self.clock.now());
+                    self.streaks.refused(&claim.key, None, waits, self.clock.now());
                     Ok(Wake::poll())
                 }
                 Verdict::Short(short) => Err(short),
@@ -83,7 +83,7 @@ impl Redlock {
             match outcome {
                 Err(_) if silence && self.clock.now() < until => {}
                 Ok(wake) if wake.lease_left.is_none() => {
-                    let pause = Duration::from_millis(fastrand::u64(AFTER_SPLIT.0..AFTER_SPLIT.1));
+                    let pause = Duration::from_millis(fastrand::u64(SPLIT_PAUSE_MS.0..SPLIT_PAUSE_MS.1));
                     return Ok(Attempt::Contended(wake.ask_by(self.clock.now().after(pause))));
                 }
                 Ok(wake) => return Ok(Attempt::Contended(wake)),

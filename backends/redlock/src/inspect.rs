@@ -22,7 +22,7 @@ impl Redlock {
     pub(super) async fn state(&self, name: &LockKey) -> Result<LockState> {
         let Some((value, left)) = self.majority_value(name).await? else { return Ok(LockState::default()) };
         if left.is_some() && !layout::is_ours(&value) {
-            return Ok(LockState::new(vec![Holder::another_tool(left)], None));
+            return Ok(LockState::new(vec![Holder::foreign_client(left)], None));
         }
         let holder = Holder::new(note_of(&value)?).with(|holder| {
             holder.id = owner_of(&value).as_ref().map(HoldId::of);

@@ -73,7 +73,8 @@ redis.call('SET',L,me,'PX',ttl)
 return {1,fence(),us}
 ";
 
-/// `l`, fence; value, token. Only where the lock is ours still: whoever has it next there draws after this.
+/// `l`, fence; value, token. Raises the counter only if this owner still holds the lock. So the next holder on this node
+/// draws a higher token.
 const CONFIRM: &str = r"
 local v=redis.call('GET',KEYS[1])
 if v~=ARGV[1] and v~=ARGV[1]..' +line' then return 0 end

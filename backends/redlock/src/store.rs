@@ -16,7 +16,7 @@ use super::node::{Link, Node};
 use super::nodes::{FORM, MIN_TTL, Nodes, majority};
 use super::round;
 use super::round::Patience;
-use super::rows::{MOST_HOLDS, Rows};
+use super::streaks::{MOST_HOLDS, Streaks};
 use super::tally::shortage;
 
 /// The ttl of the lock that a readiness probe takes. In a shorter one a busy node has no time to answer.
@@ -28,7 +28,7 @@ pub struct Redlock {
     pub(super) is_literal: bool,
     /// This process, among those that wait for a lock.
     pub(super) process: Arc<str>,
-    pub(super) rows: Rows,
+    pub(super) streaks: Streaks,
     pub(super) profile: Profile,
     pub(super) clock: Clock,
 }
@@ -59,7 +59,7 @@ impl Redlock {
         let nodes = targets.into_iter().enumerate().map(node).collect();
         let profile = profile(max_ttl).with(|redlock| redlock.any_key = !is_literal);
         let process = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();
-        let redlock = Self { nodes, is_literal, process, rows: Rows::default(), profile, clock: clock.clone() };
+        let redlock = Self { nodes, is_literal, process, streaks: Streaks::default(), profile, clock: clock.clone() };
         redlock.meet().await?;
         redlock.open_for_renewals().await?;
         Ok(redlock)

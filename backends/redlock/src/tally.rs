@@ -206,7 +206,7 @@ pub(super) struct Count {
 }
 
 impl Count {
-    /// So many nodes have said yes before.
+    /// A count that starts with this many nodes that said yes before.
     pub(super) fn of(yes: usize) -> Self {
         Self { yes, ..Self::default() }
     }

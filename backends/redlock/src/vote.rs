@@ -14,8 +14,8 @@ use dlock_contract::{Claim, Error, ErrorKind, Result};
 use super::attempt::Round;
 use super::node::{Link, Node};
 use super::round::{Patience, ask};
-use super::rows::WAITER_MEMORY;
 use super::scripts::SCRIPTS;
+use super::streaks::WAITER_MEMORY;
 use super::tally::{Tally, Vote};
 use super::{Redlock, millis};
 use dlock_redis::internal::connection::on;
@@ -53,7 +53,7 @@ impl Redlock {
         waits: bool,
         patience: Patience,
     ) -> Result<(Tally, bool)> {
-        let row = self.rows.state(&claim.key, self.clock.now());
+        let row = self.streaks.state(&claim.key, self.clock.now());
         let asked = Arc::new(Asked {
             claim: claim.clone(),
             round: round.clone(),

@@ -50,4 +50,4 @@ pub use tables::statements::{BREAKS, LOCKS, META};
 pub use tables::table_names::{TABLE_PREFIX, TableNames, is_identifier};
 pub use tables::words::{Statement, Words};
 pub use versioned::{ReadRow, Versioned, VersionedServer};
-pub use ways::{Way, Ways, split_namespace, way_name};
+pub use ways::{SplitNamespace, Way, Ways, way_name};

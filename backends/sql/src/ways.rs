@@ -63,23 +63,41 @@ pub fn way_name(key: &LockKey) -> String {
     format!("way:{}", namespace(key))
 }
 
-/// The finding about a namespace that tables of another schema or prefix have too.
-#[must_use]
-pub fn split_namespace(namespace: &str, other: &str) -> String {
-    format!(
-        "the namespace `{namespace}` is in the table {other} too. The locks of that table and of this one do not exclude each other: \
-         use one schema and one `table_prefix` in all programs, or another namespace. If no program uses the other table any more, \
-         delete its row `way:{namespace}`"
-    )
+/// A namespace that tables of another schema or prefix have too.
+#[derive(Debug)]
+pub struct SplitNamespace {
+    /// The namespace.
+    pub namespace: String,
+    /// The other table of settings.
+    pub other: String,
+    /// Whether the locks are the same ones: named locks of the server, or rows of one table of the user.
+    pub has_same_locks: bool,
 }
 
-/// Named locks exclude each other whatever tables their programs use, but the tokens come from beside the tables.
+impl SplitNamespace {
+    /// The finding of a probe.
+    #[must_use]
+    pub fn finding(&self) -> String {
+        let Self { namespace, other, has_same_locks } = self;
+        let why = match has_same_locks {
+            true => "Its locks exclude each other, but the tokens of the two tables are counted apart, and would fall",
+            false => "The locks of that table and of this one do not exclude each other",
+        };
+        format!(
+            "the namespace `{namespace}` is in the table {other} too. {why}: use one schema and one `table_prefix` in all programs, \
+             or another namespace. If no program uses the other table any more, delete its row `way:{namespace}`"
+        )
+    }
+}
+
+/// The error of the first named lock in a namespace that other tables have too. Named locks exclude each other whatever tables their
+/// programs use, but each table, or a sequence beside it, counts its own tokens.
 pub(crate) fn split_tokens(key: &LockKey, other: &str) -> Error {
     let name = way_name(key);
     let text = format!(
-        "named locks of this namespace are in the table {other} too. They exclude each other, but the fencing tokens of the two come \
-         from two sequences, and would fall: use one schema and one `table_prefix` in all programs, or another namespace. If no \
-         program uses the other table any more, delete its row `{name}`"
+        "named locks of this namespace are in the table {other} too. They exclude each other, but their fencing tokens are counted \
+         apart, and would fall: use one schema and one `table_prefix` in all programs, or another namespace. If no program uses the \
+         other table any more, delete its row `{name}`"
     );
     Error::new(ErrorKind::SchemaMismatch, text).never_sent()
 }
@@ -125,11 +143,11 @@ impl Ways {
 
     fn other_way(&self, key: &LockKey, found: &str) -> Error {
         let text = format!(
-            "the locks of this namespace are taken by way={found} in this database, and here by way={}. Locks of the two ways do \
-             not exclude each other: use one way, with one table, everywhere, or another namespace. If the locks of the two stores have \
-             nothing to do with each other, give one of them a `table_prefix` of its own. To change it, stop all programs \
-             that use the namespace, and delete the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has \
-             one",
+            "in this database, the locks of this namespace are taken by way={found}, and this program takes them by way={}. \
+             Locks of two ways do not exclude each other: use the same way and table in all programs. If these locks need \
+             not exclude each other, use another namespace, or another `table_prefix`. To change the way, stop all programs \
+             that use the namespace, and delete the row `{}` of dlock_meta (with a `table_prefix`: of the table \
+             `<table_prefix>meta`)",
             self.word,
             way_name(key)
         );

@@ -1,6 +1,7 @@
 //! The contract's requests: each becomes a request on a connection.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::{
@@ -82,13 +83,16 @@ impl Backend for Sqlite {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            // In order where that is possible: a connection that is closed later, by its thread, still tidies up files
-            // that may be another's by then.
-            if let Some(worker) = Origin::here().and_then(|here| self.workers.peek(here)) {
-                worker.value.close().await;
-            }
+            // First all that needs no wait: a disk may hang, and then this future is dropped.
+            self.context.is_closed.store(true, Ordering::SeqCst);
+            let worker = Origin::here().and_then(|here| self.workers.peek(here));
             self.workers.close();
             self.context.wakes.close();
+            // In order where that is possible: a connection that is closed later, by its thread, still tidies up files
+            // that may be another's by then.
+            if let Some(worker) = worker {
+                worker.value.close().await;
+            }
             self.renewals.close().await;
         })
     }

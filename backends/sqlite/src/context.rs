@@ -1,6 +1,7 @@
 //! The parts that all requests of a store share.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use tokio::sync::watch;
 
@@ -20,6 +21,8 @@ pub(super) struct StoreContext {
     pub(super) index_lost: watch::Sender<()>,
     pub(super) time: Time,
     pub(super) wakes: Wakes,
+    /// Set when the store is closed. No connection is opened any more.
+    pub(super) is_closed: AtomicBool,
 }
 
 impl StoreContext {
@@ -28,6 +31,7 @@ impl StoreContext {
         let (looked_at, beside) = (database.clone(), database.clone());
         let wakes = Wakes::new(&database, time.clock());
         let (looks, indexes) = (Looks::new(move || looked_at.look()), Looks::new(move || Index::of(&beside)));
-        Self { database, looks, indexes, index_lost: watch::Sender::new(()), time, wakes }
+        let (index_lost, is_closed) = (watch::Sender::new(()), AtomicBool::new(false));
+        Self { database, looks, indexes, index_lost, time, wakes, is_closed }
     }
 }

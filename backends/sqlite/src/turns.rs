@@ -16,8 +16,8 @@ use crate::side_files::{Number, SideFiles, number_of};
 /// The most holds that a process has in a row while another process waits.
 pub(crate) const MOST_HOLDS: u32 = 8;
 
-/// Holds with a longer pause between them are no row.
-const A_ROW: Duration = Duration::from_secs(1);
+/// Holds with a longer pause between them are no streak.
+const STREAK_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long the key is left to other processes, which may be stopped. After that, the count of holds begins again.
 const TURN_TIME: Duration = Duration::from_millis(50);
@@ -30,11 +30,11 @@ const MOST_KEYS: usize = 4096;
 pub(crate) struct Turns {
     /// The locked files of keys that it waits for.
     waiting: Mutex<HashMap<Number, OwnedFd>>,
-    rows: Mutex<HashMap<LockKey, Row>>,
+    streaks: Mutex<HashMap<LockKey, Streak>>,
 }
 
 #[derive(Debug)]
-struct Row {
+struct Streak {
     holds: u32,
     last: BootInstant,
     /// Since when the key is left to others.
@@ -44,19 +44,19 @@ struct Row {
 impl Turns {
     /// Whether the caller must leave the key, which may be free, to another process.
     pub(crate) async fn gives_way(&self, side_files: &Arc<SideFiles>, key: &LockKey, now: BootInstant) -> bool {
-        let is_long = |row: &Row| row.holds >= MOST_HOLDS && now.since(row.last) < A_ROW;
-        if !lock(&self.rows).get(key).is_some_and(is_long) {
+        let is_long = |streak: &Streak| streak.holds >= MOST_HOLDS && now.since(streak.last) < STREAK_PAUSE;
+        if !lock(&self.streaks).get(key).is_some_and(is_long) {
             return false;
         }
         // A lock of this store's own would be in the way, of another key with this side file.
         let is_own = lock(&self.waiting).contains_key(&number_of(key.as_str()));
         let is_waited_for = !is_own && on_disk(side_files, key, SideFiles::is_waited_for).await.unwrap_or(false);
-        let mut rows = lock(&self.rows);
-        let Some(row) = rows.get_mut(key) else { return false };
-        let since = *row.given_way.get_or_insert(now);
+        let mut streaks = lock(&self.streaks);
+        let Some(streak) = streaks.get_mut(key) else { return false };
+        let since = *streak.given_way.get_or_insert(now);
         let gives_way = is_waited_for && now.since(since) < TURN_TIME;
         if !gives_way {
-            rows.remove(key);
+            streaks.remove(key);
         }
         gives_way
     }
@@ -64,19 +64,20 @@ impl Turns {
     /// Notes a hold of this store.
     pub(crate) fn held(&self, key: &LockKey, now: BootInstant) {
         self.waits_no_more(key);
-        let mut rows = lock(&self.rows);
-        if rows.len() >= MOST_KEYS {
-            rows.retain(|_, row| now.since(row.last) < A_ROW);
+        let mut streaks = lock(&self.streaks);
+        if streaks.len() >= MOST_KEYS {
+            streaks.retain(|_, streak| now.since(streak.last) < STREAK_PAUSE);
         }
-        let before = rows.get(key).filter(|row| now.since(row.last) < A_ROW).map_or(0, |row| row.holds);
-        if rows.len() < MOST_KEYS || rows.contains_key(key) {
-            rows.insert(key.clone(), Row { holds: before.saturating_add(1), last: now, given_way: None });
+        let before =
+            streaks.get(key).filter(|streak| now.since(streak.last) < STREAK_PAUSE).map_or(0, |streak| streak.holds);
+        if streaks.len() < MOST_KEYS || streaks.contains_key(key) {
+            streaks.insert(key.clone(), Streak { holds: before.saturating_add(1), last: now, given_way: None });
         }
     }
 
     /// Notes that another process has the lock, and that a caller of this one waits.
     pub(crate) async fn refused(&self, side_files: &Arc<SideFiles>, key: &LockKey) {
-        lock(&self.rows).remove(key);
+        lock(&self.streaks).remove(key);
         let number = number_of(key.as_str());
         if !lock(&self.waiting).contains_key(&number)
             && let Some(file) = on_disk(side_files, key, SideFiles::wait_for).await.flatten()

@@ -8,6 +8,7 @@
 //! runtime may be blocked; an abandon comes from elsewhere, and drives the task itself meanwhile.
 
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use dlock_contract::{BootInstant, Error, Result};
@@ -92,7 +93,7 @@ impl Worker {
         }
     }
 
-    /// Closes the connection after all earlier requests. The next request opens it again.
+    /// Closes the connection after all earlier requests.
     pub(super) async fn close(&self) {
         self.give(|driver| {
             Box::pin(async {
@@ -162,6 +163,9 @@ impl Driver {
     async fn ready(&mut self) -> Result<&mut FileConnection> {
         if self.connected.as_ref().is_none_or(|connected| connected.broken) {
             self.connected = None;
+            if self.context.is_closed.load(Ordering::SeqCst) {
+                return Err(Error::closed());
+            }
             let opened = schema::prepare(&self.context).await?;
             return Ok(self.connected.insert(opened));
         }

@@ -48,7 +48,7 @@ async fn waiters(client: &Client, path: &str, limit: usize) -> Result<Vec<Note>>
         match found {
             Ok((data, _)) => {
                 let ours = node_data::note(&data).filter(|_| contender.owner.is_some());
-                notes.push(ours.unwrap_or_else(|| Note::from_stored(Note::ANOTHER_TOOL)));
+                notes.push(ours.unwrap_or_else(|| Note::from_stored(Note::FOREIGN_CLIENT)));
             }
             Err(ClientError::NoNode) => {}
             Err(error) => return Err(fault(&error)),
@@ -58,7 +58,7 @@ async fn waiters(client: &Client, path: &str, limit: usize) -> Result<Vec<Note>>
 }
 
 fn holder(contender: &Contender, data: &[u8], stat: &Stat, slots: &[TakenSlot]) -> Holder {
-    let Some((note, owner)) = node_data::note(data).zip(contender.owner) else { return Holder::another_tool(None) };
+    let Some((note, owner)) = node_data::note(data).zip(contender.owner) else { return Holder::foreign_client(None) };
     let slot = slots.iter().find(|(_, owner, _)| contender.name.as_bytes().starts_with(owner));
     let token = match contender.mode {
         NodeMode::Permit(_) => slot.map(|(_, _, token)| *token),

@@ -89,7 +89,8 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
 /// and this command would not exclude each other.
 async fn warn_of_lookalikes(store: &Store, key: &str) {
     let typed = store.shown(key);
-    if typed.contains('<') {
+    // A key without parts would be compared with all held locks.
+    if typed.contains('<') || !typed.contains([':', '/']) {
         return;
     }
     let held = store.registry.locks().backend(&store.backend).like(typed);

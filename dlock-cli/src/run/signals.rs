@@ -14,14 +14,14 @@ mod unix {
         [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
     const OTHERS: [SignalKind; 2] = [SignalKind::user_defined1(), SignalKind::user_defined2()];
 
-    /// Those with which a shell or a terminal steers the processes of a line.
+    /// The signals with which a shell or a terminal stops, resumes and resizes its jobs.
     fn steering() -> [SignalKind; 5] {
         use rustix::process::Signal as Number;
         let kind = |signal: Number| SignalKind::from_raw(signal.as_raw());
         [kind(Number::TSTP), kind(Number::CONT), SignalKind::window_change(), kind(Number::TTIN), kind(Number::TTOU)]
     }
 
-    /// The signals that this process ignores, a bit each. None where the kernel does not tell.
+    /// The signals that this process ignores, one bit for each. Zero if the kernel does not report them.
     fn ignored() -> u64 {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -34,7 +34,7 @@ mod unix {
     impl Signals {
         pub(super) fn listen() -> std::io::Result<Self> {
             let listen = |kind| Ok((kind, signal(kind)?));
-            // `nohup` ignores HUP, and a script INT for what it starts in the background. The command shall ignore them too.
+            // `nohup` ignores HUP, and a script INT for what it starts in the background. The command must ignore them too.
             let ignored = ignored();
             let heard = |kind: &SignalKind| ignored >> (kind.as_raw_value() - 1) & 1 == 0;
             DEADLY.into_iter().chain(OTHERS).filter(heard).map(listen).collect::<std::io::Result<_>>().map(Self)

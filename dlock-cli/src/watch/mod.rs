@@ -45,13 +45,14 @@ async fn follow(
     keys: &mut mpsc::Receiver<KeyEvent>,
 ) -> Result<(), Failure> {
     let mut model = Model::new(watch.prefix.clone());
-    let mut next_look = Instant::now();
+    let (mut next_look, mut looked) = (Instant::now(), Instant::now());
     // The request that is under way. The keys work while a silent store is asked.
     let mut asked: Option<LocalBoxFuture<'_, Answer>> = None;
     let mut is_breaking = false;
     loop {
         draw(terminal, &mut model)?;
         if asked.is_none() && Instant::now() >= next_look {
+            looked = Instant::now();
             asked = Some(look(store, watch).map(Answer::Locks).boxed_local());
         }
         let answered = async {
@@ -67,7 +68,8 @@ async fn follow(
                 next_look = Instant::now();
                 match answer {
                     Answer::Locks(locks) => {
-                        next_look += watch.every;
+                        // A store that is slow is left alone for as long as it has worked.
+                        next_look += watch.every.max(looked.elapsed());
                         match locks {
                             Ok((locks, is_whole)) => model.show(&locks, is_whole, store),
                             // A store that is away comes back by itself: the last picture stays, with the error.

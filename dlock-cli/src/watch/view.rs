@@ -1,5 +1,6 @@
 //! The picture on the terminal.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use ratatui::Frame;
@@ -51,7 +52,10 @@ fn head(model: &Model) -> Line<'static> {
     };
     let prefix = if model.prefix.is_empty() { String::new() } else { format!(" {}…", model.prefix) };
     let count = model.rows().len();
-    let waiting: u64 = model.rows().iter().filter_map(|row| row.waiters).sum();
+    // A lock with several holders has a row for each.
+    let mut locks = HashSet::new();
+    let rows = model.rows();
+    let waiting: u64 = rows.iter().filter(|row| locks.insert(&row.lock)).filter_map(|row| row.waiters).sum();
     let more = if model.is_whole { "" } else { " and more (write a prefix)" };
     let line = Line::from(format!(" dlock{prefix}  {count}{more} held, {waiting} waiting, by {order}"));
     if model.is_stale { line.red() } else { line.bold() }

@@ -206,6 +206,22 @@ fn a_leader_is_named() {
 }
 
 #[test]
+fn without_a_name_all_elections_that_have_a_leader_are_shown() {
+    let store = Store::new();
+    assert_eq!(code(&store.run(&["leaders"])), 1);
+    let _no_election = store.hold(&[], "job", HOLD);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let registry = dlock::Registry::new();
+    runtime.block_on(registry.connect("store", &store.url())).unwrap();
+    let leadership = runtime.block_on(registry.elect("indexer").candidate("node-1").campaign()).unwrap();
+    let told = store.run(&["--json", "leaders"]);
+    let all: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let seen = |field: &str| all.as_array().unwrap().iter().map(|one| one[field].clone()).collect::<Vec<_>>();
+    assert_eq!((code(&told), seen("election"), seen("leader")), (0, vec!["indexer".into()], vec!["node-1".into()]));
+    leadership.resign_blocking().unwrap();
+}
+
+#[test]
 fn sites_are_told_from_what_a_program_has_printed() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     write!(file, r#"[{{"name":"shop::deduct","keys":["stock:<id>"],"backend":"main","place":"src/a.rs:7","settings":{{"ttl":"30s"}}}}]"#).unwrap();

@@ -64,3 +64,58 @@ fn attempts_and_pauses_have_bounds() {
         assert!(code(&refused) == 64 && text(&refused.stderr).contains(wrong[0]), "{}", text(&refused.stderr));
     }
 }
+
+#[test]
+fn a_list_without_locks_names_the_one_that_was_meant() {
+    let store = Store::new();
+    let mut holder = store.hold(&[], "stock:<42>", HOLD);
+    let said = |prefix| text(&store.run(&["ls", prefix]).stderr);
+    assert!(said("stock:42").contains("stock:<42> looks like it"), "{}", said("stock:42"));
+    assert!(!said("stock:7").contains("looks like"), "{}", said("stock:7"));
+    holder.end();
+}
+
+#[test]
+fn the_log_is_shown_if_it_is_asked_for() {
+    let store = Store::new();
+    let said = |words: &[&str], level: Option<&str>| {
+        let mut command = store.dlock(&[words, &["run", "job", "true"]].concat());
+        command.env_remove("RUST_LOG").envs(level.map(|level| ("RUST_LOG", level)));
+        text(&command.output().unwrap().stderr)
+    };
+    assert_eq!(said(&[], Some("debug")), "");
+    assert!(said(&["-v"], None).contains("acquired"), "{}", said(&["-v"], None));
+    assert!(!said(&["-v"], Some("dlock=warn")).contains("acquired"));
+}
+
+/// Of several holders the question names the one that the id means.
+#[test]
+fn a_break_names_the_holder_of_the_id() {
+    let store = Store::new();
+    let names = ["first", "second"];
+    let mut holders = names.map(|name| store.hold(&["--mode", "permits(2)", "--name", name], "pool", HOLD));
+    let shown: serde_json::Value = serde_json::from_slice(&store.run(&["--json", "show", "pool"]).stdout).unwrap();
+    let seen = shown[0]["holders"].as_array().unwrap();
+    assert_eq!(seen.len(), 2, "{shown}");
+    for holder in seen {
+        let (id, function) = (holder["hold"].as_str().unwrap(), holder["function"].as_str().unwrap());
+        let asked = text(&store.run(&["break", "pool", "--hold", id, "--why", "a test"]).stderr);
+        let other = names.into_iter().find(|name| *name != function).unwrap();
+        assert!(asked.contains(function) && !asked.contains(other), "{asked}");
+    }
+    for holder in &mut holders {
+        holder.end();
+    }
+}
+
+#[test]
+fn a_key_cannot_steer_the_terminal() {
+    let store = Store::new();
+    let key = "jobs:\u{1b}[31mb";
+    let mut holder = store.hold(&[], key, HOLD);
+    let shown = store.run(&["show", key]);
+    assert!(code(&shown) == 0 && text(&shown.stdout).contains("[31mb") && !text(&shown.stdout).contains('\u{1b}'));
+    let free = store.run(&["show", "jobs:\u{1b}[31mc"]);
+    assert!(text(&free.stderr).contains("[31mc") && !text(&free.stderr).contains('\u{1b}'), "{free:?}");
+    holder.end();
+}

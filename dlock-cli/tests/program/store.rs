@@ -15,9 +15,13 @@ impl Store {
         Self(TempDir::new().unwrap())
     }
 
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite://{}/locks.db", self.0.path().display())
+    }
+
     pub(crate) fn dlock(&self, words: &[&str]) -> Command {
         let mut command = dlock(words);
-        command.env("DLOCK_URL", format!("sqlite://{}/locks.db", self.0.path().display()));
+        command.env("DLOCK_URL", self.url());
         command
     }
 

@@ -66,6 +66,12 @@ impl Error {
         }))
     }
 
+    /// The error of a request to a store that was [closed](crate::Backend::close).
+    #[must_use]
+    pub fn closed() -> Self {
+        Self::new(ErrorKind::ShutDown, "the store is closed").never_sent()
+    }
+
     /// A store that did not answer usefully.
     #[must_use]
     pub fn outage(message: impl Into<Cow<'static, str>>) -> Self {

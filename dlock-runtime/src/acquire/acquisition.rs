@@ -315,8 +315,8 @@ impl Acquisition {
     /// Reports the failure to observers, and adds the key and the store to the error.
     pub(super) fn report_failure(&mut self, error: Error) -> Error {
         let waited = self.waited();
-        let error = error.with_key_or_hash(self.claim.key.as_str(), self.options.sensitive);
-        let error = error.with_backend(&self.store.name).with_attempts(self.attempts);
+        let lock = (&self.claim.key, &self.lock);
+        let error = self.store.named(error, lock, self.options.sensitive).with_attempts(self.attempts);
         let event = match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy { waited },
             ErrorKind::AlreadyRun => Event::AlreadyRun { waited },

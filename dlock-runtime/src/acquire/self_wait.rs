@@ -20,9 +20,8 @@ impl Acquisition {
         if self.store.queue.has(&self.lock, sole_thread) || self.shared.renewals.holds().iter().any(blocks) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
-                "the lock was acquired on this thread, or is waited for there before this call, and that task cannot go on while \
-                 this call blocks the thread (of a current-thread runtime, or of a `LocalSet`); make the function async, or call \
-                 it in `spawn_blocking`",
+                "another task of this thread holds the lock or waits for it, and it cannot go on while this call blocks the \
+                 thread (a current-thread runtime or a `LocalSet`); make the function async, or call it in `spawn_blocking`",
             ));
         }
         Ok(())

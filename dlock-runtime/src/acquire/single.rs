@@ -95,7 +95,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let namespace = request.namespace.as_deref().unwrap_or(&defaults.namespace);
     let (key, identity) = store.identify(namespace, key).map_err(named)?;
     let lock = identity.into_lock();
-    let named = |error: Error| error.with_key_or_hash(key.as_str(), sensitive).with_backend(&store.name);
+    let named = |error: Error| store.named(error, (&key, &lock), sensitive);
     // One system call for three things that depend on the process: our thread, the random bytes, the note.
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
@@ -137,6 +137,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let (origin, sole_thread) = if request.parked.is_some() { (None, None) } else { origin_and_thread() };
     let note =
         Note::new(pid, request.noted.as_deref().unwrap_or(label.name()), shared.clock.wall_ms(), trace.as_deref());
+    let note = if request.options.election { note.of_election() } else { note };
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
     claim.mode = request.options.mode;

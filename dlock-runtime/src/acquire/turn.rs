@@ -131,7 +131,13 @@ impl Acquisition {
                 // The release of a neighbour may ask for this caller, which may not be polled then.
                 watch(&self.store);
                 self.store.backend.expects_others(&self.claim.key);
-                Box::pin(self.wait_for_turn(waiting, self.wait_ends)).await
+                let until = self.wait_ends;
+                Box::pin(async move {
+                    // The caller with the turn may wait for the hold of an enclosing call, under another name of the store.
+                    self.check_other_names().await?;
+                    self.wait_for_turn(waiting, until).await
+                })
+                .await
             }
         }
     }

@@ -73,9 +73,9 @@ impl<T> Future for ReadyValue<T> {
 /// Checks that the other function has the output type of the locked function.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "the function in `on_busy = call(…)` must give what the locked one gives, `{Out}`, and not `{Self}`",
-    label = "gives something else",
-    note = "is it async? Such a function can be called only instead of one that is async too: make the locked function `async`, or call one that is not"
+    message = "the function in `on_busy = call(…)` must return `{Out}`, as the locked function does, but it returns `{Self}`",
+    label = "returns another type",
+    note = "if it is async: an async function can replace only an async one. Make the locked function `async`, or call a function that is not async"
 )]
 pub trait SameOutput<Out> {
     fn output(self) -> Out;

@@ -144,8 +144,13 @@ impl Lock {
     /// # Errors
     /// See [`ErrorKind`](crate::ErrorKind): busy, wait timeout, outage, would-deadlock, and misuse of every kind.
     pub async fn acquire(self) -> Result<Guard> {
+        refuse_timeout(&self.options)?;
+        self.acquire_for_body().await.inspect(Guard::note_got)
+    }
+
+    async fn acquire_for_body(self) -> Result<Guard> {
         let request = self.request_for(self.key.template());
-        acquire(request, &self.key.into(), None, 0, identity).await.inspect(Guard::note_got)
+        acquire(request, &self.key.into(), None, 0, identity).await
     }
 
     /// Acquires the lock if nobody holds it now; otherwise [`ErrorKind::Busy`](crate::ErrorKind::Busy).
@@ -170,6 +175,7 @@ impl Lock {
     /// holder is a task that only this thread could go on with (of a current-thread runtime, or of a `LocalSet` that a
     /// multi-thread runtime drives).
     pub fn acquire_blocking(self) -> Result<Guard> {
+        refuse_timeout(&self.options)?;
         let request = self.request_for(self.key.template()).parking();
         acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first).inspect(Guard::note_got)
     }
@@ -186,7 +192,7 @@ impl Lock {
         Fut: Future,
     {
         let options = self.options;
-        let guard = self.acquire().await?;
+        let guard = self.acquire_for_body().await?;
         let held = Held::clone(&guard);
         let guards = Guards::one(guard);
         // The closure runs before it gives its future. That part belongs to the body too.
@@ -209,7 +215,7 @@ impl Lock {
         E: CarriesError,
     {
         let options = self.options;
-        let guard = self.acquire().await.map_err(E::carry)?;
+        let guard = self.acquire_for_body().await.map_err(E::carry)?;
         let held = Held::clone(&guard);
         let guards = Guards::one(guard);
         let body = guards.inside(|| body(held));
@@ -292,8 +298,8 @@ impl Lock {
         let store = opened.map_err(|error| error.with_key_or_hash(&key.0, sensitive))?;
         let namespace = self.namespace.as_deref().unwrap_or(&defaults.namespace);
         let named = |error: Error| error.with_key_or_hash(&key.0, sensitive).with_backend(&store.name);
-        let (key, _) = store.identify(namespace, &key).map_err(named)?;
-        let named = |error: Error| error.with_key_or_hash(key.as_str(), sensitive).with_backend(&store.name);
+        let (key, identity) = store.identify(namespace, &key).map_err(named)?;
+        let named = |error: Error| store.named(error, (&key, identity.lock()), sensitive);
         dlock_store::background().map_err(named)?;
         let answer = store.ask(operation, bound, &key, request).await.map_err(named)?;
         Ok((answer, store))
@@ -309,6 +315,7 @@ impl LockAll {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), as soon as one is lost while others are waited for. No key at all,
     /// or more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
     pub async fn acquire(self) -> Result<Guards> {
+        refuse_timeout(&self.options)?;
         let request = self.request();
         acquire_all(request, self.keys()).await.inspect(Guards::note_got)
     }
@@ -318,6 +325,7 @@ impl LockAll {
     /// # Errors
     /// As [`acquire`](Self::acquire) and [`Lock::acquire_blocking`].
     pub fn acquire_blocking(self) -> Result<Guards> {
+        refuse_timeout(&self.options)?;
         let request = self.request().parking();
         acquire_sync(request, self.keys()).inspect(Guards::note_got)
     }
@@ -352,6 +360,17 @@ impl Guards {
         let checked = self.check();
         self.note_end(checked.is_ok());
         checked.and(release_sync(self))
+    }
+}
+
+/// A guard has no body that could be stopped.
+fn refuse_timeout(options: &Options) -> Result<()> {
+    match options.timeout {
+        None => Ok(()),
+        Some(_) => Err(Error::config(
+            "timeout",
+            "`timeout` limits the body of `run`; set time limits on what you do while a guard lives",
+        )),
     }
 }
 

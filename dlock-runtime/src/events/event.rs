@@ -88,6 +88,8 @@ pub enum Event {
         remaining: Duration,
         /// The ttl of the hold.
         ttl: Duration,
+        /// From the grant to the renewal.
+        held: Duration,
     },
     /// A renewal failed. The lock is still held until its validity ends.
     ///

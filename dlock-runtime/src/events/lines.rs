@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use dlock_contract::LossCause;
+use dlock_store::line;
+
 use crate::events::event::Event;
-use crate::site::Label;
+use crate::site::{Label, StoreLabel};
 
 /// A line about one lock: its name, its key, its store with host and port, and the id of its hold. Of a sensitive key it shows
 /// the hash.
@@ -33,6 +36,26 @@ macro_rules! line_at {
     };
 }
 
+/// The kind of a line with the level warn or error that any number of calls can cause.
+pub(super) const fn limited(event: &Event) -> Option<&'static str> {
+    match event {
+        Event::Failed { .. } => Some("failed"),
+        Event::Lost { .. } => Some("lost"),
+        Event::NotSettled { .. } => Some("not settled"),
+        Event::NearExpiry { .. } => Some("near expiry"),
+        _ => None,
+    }
+}
+
+/// Writes how many lines of a kind were left out.
+pub(super) fn write_left_out(store: &StoreLabel, kind: &'static str, left_out: u64) {
+    let store = store.clone();
+    line(move || {
+        let (backend, host) = (&*store.name, store.host.as_deref());
+        tracing::warn!(target: "dlock", backend, host, kind, left_out, "more such lines were left out; the level debug has them");
+    });
+}
+
 /// Two digits are enough for people: `13.13s`.
 pub(crate) fn short(length: Duration) -> String {
     format!("{length:.2?}")
@@ -53,6 +76,10 @@ pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
             line_at!(warn if is_told, label, kind = kind.as_str(), %reason, code = code.as_deref(), waited = %short(*waited), "failed");
         }
         Event::Released { held } => line_of!(debug, label, held = %short(*held), "released"),
+        // A shutdown that cuts a body off says so in its report.
+        Event::Lost { cause: cause @ LossCause::Shutdown, held, .. } => {
+            line_of!(info, label, cause = cause.as_str(), held = %short(*held), "{}", cause.message());
+        }
         Event::Lost { cause, held, reason, code } => {
             line_at!(error if is_told, label, cause = cause.as_str(), held = %short(*held), reason = reason.as_deref(), code = code.as_deref(), "{}", cause.message());
         }
@@ -63,7 +90,7 @@ pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
             line_of!(debug, label, %reason, code = code.as_deref(), "release failed");
         }
         Event::NotSettled { kind, held } => {
-            line_of!(error, label, kind = kind.as_str(), held = %short(*held), "not settled")
+            line_at!(error if is_told, label, kind = kind.as_str(), held = %short(*held), "not settled")
         }
         Event::OptionsIgnored { options, holder } => {
             line_of!(debug, label, %options, %holder, "joined a hold, which keeps its own options");

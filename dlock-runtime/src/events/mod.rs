@@ -5,6 +5,7 @@
 //! May know sites; no store, no hold and no control flow: an observer that panics fails no lock.
 
 pub(crate) mod event;
+mod line_limit;
 pub(crate) mod lines;
 pub(crate) mod observe;
 pub(crate) mod outage_log;

@@ -14,9 +14,10 @@ use dlock_contract::engine::caught;
 use dlock_contract::{BootInstant, ErrorKind};
 use dlock_store::Clock;
 use dlock_store::engine::simulation::is_here as is_simulated;
-use dlock_store::{drop_elsewhere, is_ours};
+use dlock_store::{background, drop_elsewhere, is_ours};
 
 use crate::events::event::Event;
+use crate::events::line_limit::{Admitted, Line, LineLimit, line_about};
 use crate::events::lines;
 use crate::events::outage_log::{Failed, OutageLog, Why};
 use crate::events::store_event::StoreEvent;
@@ -66,6 +67,7 @@ pub(crate) struct Events {
     dropped: AtomicU64,
     observers_thread: OnceLock<Option<SyncSender<Told>>>,
     outages: OutageLog,
+    limit: LineLimit,
 }
 
 impl fmt::Debug for Events {
@@ -83,6 +85,7 @@ impl Events {
             dropped: AtomicU64::new(0),
             observers_thread: OnceLock::new(),
             outages: OutageLog::default(),
+            limit: LineLimit::default(),
         }
     }
 
@@ -195,7 +198,7 @@ impl Events {
         self.outages.note_answer(label.backend(), || self.clock.now());
     }
 
-    fn trace(&self, label: &Label, event: &Event) {
+    fn trace(self: &Arc<Self>, label: &Label, event: &Event) {
         let (outages, backend, now) = (&self.outages, label.backend(), || self.clock.now());
         // Whether the line has the level warn or error. Otherwise it has the level debug, because the outage has its
         // own lines.
@@ -212,7 +215,10 @@ impl Events {
                 outages.note_failure(label.store_label(), Failed::Release, Why { reason, code }, now());
                 false
             }
-            Event::Lost { .. } => outages.note_loss(backend, now),
+            Event::Lost { .. } => {
+                outages.note_loss(backend);
+                true
+            }
             Event::NearExpiry { .. } => !outages.is_failing(backend),
             Event::Acquired { .. } | Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => {
                 outages.note_answer(backend, now);
@@ -222,7 +228,34 @@ impl Events {
             Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
-        lines::write(label, event, is_told);
+        lines::write(label, event, is_told && self.has_line(label, event));
+    }
+
+    /// Whether there is room for a line with the level warn or error. If it is the first one without, a line follows that counts them.
+    fn has_line(self: &Arc<Self>, label: &Label, event: &Event) -> bool {
+        let Some(kind) = lines::limited(event) else { return true };
+        let line = line_about(&label.store_label().name, event);
+        match self.limit.admit(&line, self.clock.now()) {
+            Admitted::Line => return true,
+            Admitted::LeftOut { first: true, end } if !is_simulated() => {
+                let (events, store) = (self.clone(), label.store_label().clone());
+                // Without our thread there is no such line.
+                if let Ok(background) = background() {
+                    background.spawn(async move { events.tell_left_out(&store, kind, &line, end).await });
+                }
+            }
+            Admitted::LeftOut { .. } => {}
+        }
+        false
+    }
+
+    async fn tell_left_out(&self, store: &StoreLabel, kind: &'static str, line: &Line, end: BootInstant) {
+        self.clock.sleep_until(end).await;
+        let left_out = self.limit.take_left_out(line, self.clock.now());
+        // The lines about an outage count them.
+        if !self.outages.is_failing(&store.name) {
+            lines::write_left_out(store, kind, left_out);
+        }
     }
 
     fn start(self: &Arc<Self>) -> Option<SyncSender<Told>> {

@@ -22,9 +22,6 @@ const QUIET_TIME: Duration = Duration::from_secs(5);
 /// The time between two lines about one outage.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The time between two lines about lost holds of one store.
-const LOSS_LINE_INTERVAL: Duration = Duration::from_secs(1);
-
 /// A failure that comes this long after the last one begins another outage, if the store has answered meanwhile.
 const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
 
@@ -59,8 +56,6 @@ struct Outage {
     answered: Option<BootInstant>,
     /// The time of the last line about this outage.
     told: BootInstant,
-    /// The time of the last line about a lost hold.
-    loss_told: BootInstant,
     counts: Counts,
 }
 
@@ -109,8 +104,7 @@ impl OutageLog {
             return;
         }
         let counts = Counts::default();
-        let mut outage =
-            Outage { store: store.clone(), since: now, last: now, answered: None, told: now, loss_told: now, counts };
+        let mut outage = Outage { store: store.clone(), since: now, last: now, answered: None, told: now, counts };
         outage.counts.add(failed);
         let before = outages.insert(store.name.clone(), outage);
         drop(outages);
@@ -126,21 +120,13 @@ impl OutageLog {
         });
     }
 
-    /// Notes a lost hold. Returns whether the log has a line for it: outside of an outage always, in an outage at most
-    /// once a second.
-    pub(crate) fn note_loss(&self, backend: &str, now: impl FnOnce() -> BootInstant) -> bool {
-        if !self.has_outages.load(Ordering::Relaxed) {
-            return true;
+    /// Notes a lost hold.
+    pub(crate) fn note_loss(&self, backend: &str) {
+        if self.has_outages.load(Ordering::Relaxed)
+            && let Some(outage) = self.outages().get_mut(backend)
+        {
+            outage.counts.lost += 1;
         }
-        let mut outages = self.outages();
-        let Some(outage) = outages.get_mut(backend) else { return true };
-        outage.counts.lost += 1;
-        let now = now();
-        let is_told = now.since(outage.loss_told) >= LOSS_LINE_INTERVAL;
-        if is_told {
-            outage.loss_told = now;
-        }
-        is_told
     }
 
     /// Whether the store fails now.
@@ -304,14 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn of_many_lost_holds_one_a_second_is_told_while_the_store_fails() {
+    fn the_end_of_an_outage_counts_the_lost_holds() {
         let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
         tracing::subscriber::with_default(lines.clone(), || {
-            assert!((0..10).all(|_| log.note_loss("one", || clock.now())), "without an outage each one is told");
+            log.note_loss("one");
             log.note_failure(&store("one"), Failed::Renewal, why(&"refused".into()), clock.now());
-            clock.advance(SECOND);
-            assert_eq!((0..10).filter(|_| log.note_loss("one", || clock.now())).count(), 1);
-            assert!(log.note_loss("two", || clock.now()));
+            (0..10).for_each(|_| log.note_loss("one"));
+            log.note_loss("two");
             clock.advance(QUIET_TIME);
             log.note_answer("one", || clock.now());
             assert!(told(&lines).pop().unwrap().contains("lost_holds=10"));

@@ -68,11 +68,23 @@ impl LockSpan {
         });
     }
 
-    /// Notes how a hold ended.
-    pub(crate) fn held(&self, outcome: &str) {
-        if let Some(span) = &self.0 {
-            caught(|| span.record("outcome", outcome));
+    /// Notes how a hold ended, and ends its span.
+    pub(crate) fn held(mut self, outcome: &'static str) {
+        if let Some(span) = self.0.take() {
+            caught(|| drop_elsewhere(EndedSpan { span, outcome }));
         }
+    }
+}
+
+/// The span of a hold that has ended. Its drop notes the outcome.
+struct EndedSpan {
+    span: Box<Span>,
+    outcome: &'static str,
+}
+
+impl Drop for EndedSpan {
+    fn drop(&mut self) {
+        caught(|| self.span.record("outcome", self.outcome));
     }
 }
 

@@ -89,6 +89,11 @@ impl Guard {
         self.joined.is_some()
     }
 
+    /// What the guard gives to its user, without the note that the user has used it.
+    pub(crate) fn unused(&self) -> &Held {
+        &self.held
+    }
+
     /// Its hold, as the calls inside of the body see it.
     pub(crate) fn hold(&self) -> Holds {
         Holds::of(self.held.0.clone(), self.is_joined())
@@ -197,7 +202,7 @@ impl Drop for Guard {
             }
             #[cfg(debug_assertions)]
             self.use_seen.end(&self.held.0.label);
-            self.span.held(if self.held.0.is_held() { "released" } else { "lost" });
+            std::mem::take(&mut self.span).held(if self.held.0.is_held() { "released" } else { "lost" });
             release::later(self.held.0.clone());
         }
     }

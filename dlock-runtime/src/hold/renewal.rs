@@ -267,7 +267,8 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
             // The answer says nothing about a hold that has ended meanwhile.
             if tenure.ended().is_none() {
                 let remaining = tenure.valid_until().since(now);
-                let event = Event::Renewed { remaining, ttl: tenure.hold.claim.ttl };
+                let held = now.since(tenure.since);
+                let event = Event::Renewed { remaining, ttl: tenure.hold.claim.ttl, held };
                 tenure.shared.events.send_to_observers(&tenure.label, event);
             }
             tenure.prolong(validity);

@@ -97,6 +97,14 @@ impl Store {
         Ok((key, identity))
     }
 
+    /// Adds the lock and the store to an error. Where the store shares its names with other programs, the lock has the name that
+    /// they see; elsewhere it has its key.
+    pub(crate) fn named(&self, error: Error, (key, lock): (&LockKey, &LockKey), is_sensitive: bool) -> Error {
+        // One key has one hash in all stores.
+        let shown = if is_sensitive { key } else { lock };
+        error.with_key_or_hash(shown.as_str(), is_sensitive).with_backend(&self.name)
+    }
+
     /// Runs a request about `subject` where its connection lives: in place on the caller's runtime, or on our thread if
     /// the caller has none, or if every hold has a connection of its own, which a blocked runtime would leave unserved.
     pub(crate) async fn ask<S, T>(

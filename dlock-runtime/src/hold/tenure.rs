@@ -152,7 +152,7 @@ pub(crate) struct NewTenure {
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
     pub(crate) turn: Option<Turn>,
-    /// The begin of the hold. It is later than the grant if another caller had the hold before.
+    /// The beginning of the hold. It is later than the grant if another caller had the hold before.
     pub(crate) since: BootInstant,
     pub(crate) cohort: Option<Box<CohortState>>,
 }
@@ -258,8 +258,7 @@ impl Tenure {
 
     /// Adds the key and the store to an error.
     pub(crate) fn named(&self, error: Error) -> Error {
-        let key = self.hold.claim.key.as_str();
-        error.with_key_or_hash(key, self.label.is_sensitive()).with_backend(&self.store.name)
+        self.store.named(error, (&self.hold.claim.key, &self.lock), self.label.is_sensitive())
     }
 }
 

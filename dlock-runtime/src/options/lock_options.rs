@@ -1,4 +1,4 @@
-//! The options of one lock: what they are, how all that sets them is put together and checked, and how they read.
+//! The options of one lock: their fields, how the sources that set them are merged and checked, and how they are shown.
 //!
 //! Only this file and the settings from outside ([`Tuning`]) know each option by name.
 

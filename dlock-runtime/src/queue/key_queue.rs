@@ -143,8 +143,8 @@ pub(crate) enum KnownState {
 pub(crate) struct LocalHold {
     /// The caller's thread, if its runtime has no other thread.
     pub(crate) sole_thread: Option<SoleThread>,
-    /// The runtime for whose callers its release will ask. Callers of another runtime do not wait for it: theirs may
-    /// run while this one stands still.
+    /// The runtime of the callers for which its release can request the lock; `None` if its release requests nothing. A
+    /// caller of another runtime asks the store itself: its runtime may run while this one is blocked.
     pub(crate) serves: Option<ServedRuntime>,
     /// Whether its release is on its way.
     pub(crate) is_releasing: bool,

@@ -15,9 +15,9 @@ use crate::sync::{MutexGuard, planted, wake};
 
 /// The right to ask the store for this key; dropping it passes it on.
 ///
-/// An exclusive hold keeps its turn until its release, unless the store hands its locks on. There, the release can ask
-/// for most waiters, and the hold leaves the turn only to a waiter for which the release cannot ask. As long as the
-/// release can ask for the first waiter, nobody gets the turn.
+/// An exclusive hold keeps the turn until its release, unless the store hands locks over. On such a store the release can
+/// also request the lock for the first waiter of its runtime. If it cannot, that waiter gets the turn at once. If it can,
+/// no waiter gets the turn before the release, except one that must join the store's queue itself (`fair`).
 #[derive(Debug)]
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,

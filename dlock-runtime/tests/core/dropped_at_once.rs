@@ -36,6 +36,10 @@ fn a_guard_that_is_dropped_at_once_is_told_once_for_its_place() {
         until("the warning", || warned(store) == 1).await;
         drop_at_once(true).await;
         until("the warning of the other place", || warned(store) == 2).await;
+        for _ in 0..1000 {
+            let _ = registry.elect("e").campaign().await.unwrap();
+        }
+        until("the warning of the leadership", || warned(store) == 3).await;
     });
 }
 

@@ -110,7 +110,7 @@ fn names(error: &Error, option: &str) -> bool {
 fn the_extremes_of_the_builder_are_taken_or_refused_by_name() {
     test(async {
         for (index, (option, extreme)) in REFUSED.iter().enumerate() {
-            let error = extreme(World::new().lock("k")).acquire().await.expect_err(option);
+            let error = extreme(World::new().lock("k")).run(|_| async {}).await.expect_err(option);
             assert!(names(&error, option), "row {index}, {option}: {error}");
         }
         for (option, extreme) in TAKEN {

@@ -116,3 +116,24 @@ fn a_panic_drops_the_body_before_the_lock() {
         world.empty().await;
     });
 }
+
+#[test]
+fn a_timeout_is_refused_where_there_is_no_body() {
+    test(async {
+        let world = World::new();
+        let lock = || world.lock("k").timeout(SECOND);
+        let all = || world.registry.lock_all(["a", "b"]).timeout(SECOND);
+        for error in [
+            lock().acquire().await.map(drop).unwrap_err(),
+            lock().try_acquire().await.map(drop).unwrap_err(),
+            lock().acquire_blocking().map(drop).unwrap_err(),
+            lock().run_blocking(|_| ()).unwrap_err(),
+            all().acquire().await.map(drop).unwrap_err(),
+            all().acquire_blocking().map(drop).unwrap_err(),
+        ] {
+            assert_eq!(*error.kind(), ErrorKind::ConfigInvalid { field: "timeout".into() }, "{error}");
+        }
+        lock().run(|_| async {}).await.unwrap();
+        assert!(world.memory.is_empty());
+    });
+}

@@ -102,6 +102,17 @@ fn a_call_that_would_wait_for_itself_by_another_client_of_the_store_is_told() {
         let middle = world.lock("between");
         told(world.lock("k").run(|_| middle.run(|_| one.acquire())).await.unwrap().unwrap().map(drop).unwrap_err());
         told(world.lock("k").run_blocking(|_| other.acquire_blocking().map(drop)).unwrap().unwrap_err());
+        // Also behind a neighbour that has the turn there, and waits for the same hold.
+        let by_other = || world.lock("k").backend("other").wait(LONG);
+        let (neighbour, behind) = (by_other(), by_other());
+        let outer = world.lock("k").run(|_| async {
+            let waits = tokio::spawn(async move { neighbour.acquire().await.unwrap().release().await });
+            calm().await;
+            (behind.acquire().await, waits)
+        });
+        let (refused, waits) = outer.await.unwrap();
+        told(refused.map(drop).unwrap_err());
+        world.pass_until(SECOND / 10, waits).await.unwrap().unwrap();
         // Another caller's hold is waited for, also in a store that has this key too.
         world.registry.install("stranger", dlock_memory::Memory::with_clock(&world.clock)).unwrap();
         let _held = world.lock("k").backend("stranger").acquire().await.unwrap();

@@ -1,7 +1,7 @@
 //! The log of an outage.
 
 use dlock_memory::Memory;
-use dlock_runtime::Wait;
+use dlock_runtime::{Key, Wait};
 use tracing::Level;
 
 use crate::support::{Faulty, MS, Op, SECOND, Step, World, calm, test, until};
@@ -64,6 +64,69 @@ fn calls_that_are_refused_or_run_out_of_time_are_no_warnings() {
         world.registry.shutdown(SECOND).await;
         world.lock("k").backend(store).acquire().await.unwrap_err();
         assert!(Layer::lines(store).len() >= 4, "the level debug has them");
+        assert_eq!(warnings(store), Vec::<String>::new());
+    });
+}
+
+#[test]
+fn five_hundred_locks_that_are_lost_in_one_moment_are_two_lines() {
+    test(async {
+        let store = "a store that loses many locks";
+        let world = World::new();
+        world.registry.install(store, Memory::with_clock(&world.clock)).unwrap();
+        Layer::meets(store, Does::Nothing);
+        let mut held = Vec::new();
+        for number in 0..500 {
+            let key = Key::text("k").value(&number);
+            held.push(world.registry.lock(key).backend(store).ttl(10 * SECOND).acquire().await.unwrap());
+        }
+        // The process stood still.
+        world.clock.advance(60 * SECOND);
+        until("the losses", || held.iter().all(|guard| guard.check().is_err())).await;
+        until("the first line", || !warnings(store).is_empty()).await;
+        world.pass_until(SECOND, until("the line that counts the others", || warnings(store).len() == 2)).await;
+        let told = warnings(store);
+        assert!(told[0].starts_with("the lock was lost") && told[1].starts_with("more such lines"), "{told:?}");
+        assert!(Layer::lines(store).iter().filter(|(line, ..)| line.starts_with("the lock was lost")).count() == 500);
+    });
+}
+
+#[test]
+fn calls_that_are_wrong_have_one_line_a_second() {
+    test(async {
+        let store = "a store that refuses for good";
+        let world = World::new();
+        let refusing = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, |_| {});
+        world.registry.install(store, refusing.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        refusing.always(Op::Acquire, Step::RefuseTtl);
+        for _ in 0..50 {
+            for _ in 0..30 {
+                world.lock("k").backend(store).wait(Wait::None).acquire().await.unwrap_err();
+            }
+            world.clock.advance(100 * MS);
+            calm().await;
+        }
+        // In five seconds each second has a line of a call, or one that counts the others.
+        let told = warnings(store);
+        assert!((2..=6).contains(&told.len()), "{told:?}");
+    });
+}
+
+/// A hold that a shutdown cuts off is in its report.
+#[test]
+fn a_shutdown_that_cuts_a_body_off_is_no_warning() {
+    test(async {
+        let store = "a store that is shut down";
+        let world = World::new();
+        world.registry.install(store, Memory::with_clock(&world.clock)).unwrap();
+        Layer::meets(store, Does::Nothing);
+        let body = world.lock("k").backend(store).run(|_| std::future::pending::<()>());
+        let run = tokio::spawn(body);
+        calm().await;
+        world.pass_until(SECOND, world.registry.shutdown(SECOND)).await;
+        assert!(run.await.unwrap().is_err());
+        until("the line", || Layer::lines(store).iter().any(|(.., level)| *level == Level::INFO)).await;
         assert_eq!(warnings(store), Vec::<String>::new());
     });
 }

@@ -5,7 +5,7 @@ use super::facts::Facts;
 use super::violation::{Rule, Violation};
 use crate::history::Period;
 
-/// Clocks differ by up to so many thousandths.
+/// Clocks differ by up to this many thousandths.
 const DRIFT: u64 = 10;
 
 /// Whether the store may have started a run of another call, of the period in which this call asks or of a later one.

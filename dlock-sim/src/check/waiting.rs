@@ -28,7 +28,7 @@ pub(super) fn served_in_order(key: u32, calls: &[&Call<'_>], facts: &Facts) -> O
                 (facts.is_faultless && facts.restarts.is_empty() && !is_kept && first.keys == [key]).then_some(by);
             let queued = first.queued(key).or(by_now).filter(|_| first.terms.waits > 0);
             let waits = queued.is_some_and(|queued| queued < second.asked) && first.waits_at(begins);
-            // A grant that it has not heard of was its turn.
+            // The store served it, even if the answer was lost. So a grant counts as its turn.
             let was_granted = first.grants.iter().any(|(at, of)| *of == key && *at <= begins);
             let is_hindered = first.stands_between(first.asked, begins)
                 || facts.restarts.iter().any(|at| (first.asked..=begins).contains(at))

@@ -169,7 +169,7 @@ pub struct Granted {
     pub slot: Option<u32>,
 }
 
-/// Beside whom a call may hold its locks.
+/// The lock mode of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Share {
     /// Alone.
@@ -180,7 +180,7 @@ pub enum Share {
     Write,
     /// Beside fewer others than these.
     Permit {
-        /// So many may hold it.
+        /// The number of permits.
         of: u32,
     },
 }
@@ -199,9 +199,9 @@ impl Share {
 /// The terms on which a call asks for its lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Terms {
-    /// Beside whom it may hold its locks.
+    /// The lock mode.
     pub share: Share,
-    /// Whether it has its locks in the order in which it came, beside others of the kind.
+    /// Whether it gets its locks in order, compared with other calls that are `fair`.
     pub fair: bool,
     /// How long it waits for the lock, in nanoseconds.
     pub waits: u64,

@@ -158,11 +158,11 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Completes,
-    /// It is dropped after so many polls.
+    /// It is dropped after this many polls.
     Dropped(u32),
-    /// It is not polled for a while after so many polls.
+    /// After this many polls it is not polled for this time.
     Unpolled(u32, Duration),
-    /// The same, and then it is dropped.
+    /// Like `Unpolled`, and then it is dropped.
     UnpolledAndDropped(u32, Duration),
     /// Its body panics at its end.
     Panics,

@@ -1,7 +1,7 @@
 //! The one reader of URLs, for all stores.
 //!
 //! No error and no `Debug` repeats a part of a URL: in a URL that was written wrong, any place may contain a part of a
-//! password.
+//! password. The one exception is the name of an unknown parameter, if it can be no such part.
 
 pub(crate) mod names;
 pub(crate) mod opener;
@@ -148,11 +148,12 @@ impl Address {
     }
 
     fn with_options(mut self, query: Option<&str>) -> Result<Self> {
-        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-        for (number, pair) in pairs.enumerate() {
+        let all = query.unwrap_or_default();
+        for (number, pair) in all.split('&').filter(|pair| !pair.is_empty()).enumerate() {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (self.decode(name)?, self.decode(value)?);
-            let row = self.form.row(self.scheme, &name, number + 1)?;
+            let unknown = || self.form.unknown_option(self.scheme, &name, &shown_name(all, pair, number + 1));
+            let row = self.form.row(self.scheme, &name).ok_or_else(unknown)?;
             if self.option(row.name).is_some() {
                 let text = format!("{} gives the parameter `{}` twice", self.form.what, row.name);
                 return Err(Error::config(row.name, text));
@@ -164,7 +165,7 @@ impl Address {
         }
         // A `?` by itself may be a part of a password too.
         if query.is_some() && self.form.options.is_empty() {
-            return Err(self.form.unknown_option(self.scheme, "", 1));
+            return Err(self.form.unknown_option(self.scheme, "", ""));
         }
         Ok(self)
     }
@@ -243,7 +244,7 @@ impl Address {
 
     /// Whether the option can have this value in URLs of this form.
     pub(crate) fn can_be(&self, name: &str, value: &str) -> bool {
-        self.form.row(self.scheme, name, 1).is_ok_and(|row| row.can_be(value))
+        self.form.row(self.scheme, name).is_some_and(|row| row.can_be(value))
     }
 
     /// The error of a URL that the store cannot use: its form, and why. The reason must not repeat a part of the URL.
@@ -274,6 +275,20 @@ impl fmt::Debug for Address {
 /// Everything after the first `?`, if there is one.
 fn split_query(text: &str) -> (&str, Option<&str>) {
     text.split_once('?').map_or((text, None), |(before, query)| (before, Some(query)))
+}
+
+/// How an error names an unknown parameter. A password with a `?` that is not encoded is cut there; then the `@` after the
+/// password stands among the parameters, and any of their names may be a part of it. So may one beside an encoded `@`.
+fn shown_name(all: &str, pair: &str, number: usize) -> String {
+    let is_name = |name: &str| {
+        name.len() <= 40 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
+    };
+    match pair.split_once('=') {
+        Some((name, _)) if is_name(name) && !all.contains('@') && !all.contains("%40") => {
+            format!("the parameter `{name}`")
+        }
+        _ => format!("parameter {number}"),
+    }
 }
 
 impl Host {

@@ -1,6 +1,6 @@
 //! The form of a store's URLs, as data: the part after the scheme, and a table of options.
 
-use dlock_contract::{Error, Result};
+use dlock_contract::Error;
 
 /// The form of a store's URLs.
 ///
@@ -131,14 +131,12 @@ impl UrlForm {
         self.schemes.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" or ")
     }
 
-    pub(crate) fn row(&self, scheme: &str, name: &str, number: usize) -> Result<&'static OptionRow> {
-        let row = self.options.iter().find(|row| row.name == name && row.is_for(scheme));
-        row.ok_or_else(|| self.unknown_option(scheme, name, number))
+    pub(crate) fn row(&self, scheme: &str, name: &str) -> Option<&'static OptionRow> {
+        self.options.iter().find(|row| row.name == name && row.is_for(scheme))
     }
 
-    /// The name is only repeated if other programs have it too: it may be a part of a password. So the error says which of the
-    /// parameters it is.
-    pub(crate) fn unknown_option(&self, scheme: &str, name: &str, number: usize) -> Error {
+    /// The error of an option that these URLs do not take. `shown` is how the error names it.
+    pub(crate) fn unknown_option(&self, scheme: &str, name: &str, shown: &str) -> Error {
         let name = name.to_ascii_lowercase();
         if let Some((_, text)) = self.elsewhere.iter().find(|(begin, _)| name.starts_with(begin)) {
             return Error::config("url", *text);
@@ -154,7 +152,7 @@ impl UrlForm {
                 let nearest = rows().map(|row| row.name).find(|row| is_near(&name, row));
                 let meant = nearest.map_or_else(String::new, |name| format!(" (`{name}` is near it)"));
                 let known = known.join(", ");
-                format!("parameter {number} of {what} is unknown{meant}; with {scheme}:// it takes {known}")
+                format!("{shown} of {what} is unknown{meant}; with {scheme}:// it takes {known}")
             }
         };
         Error::config("url", text)

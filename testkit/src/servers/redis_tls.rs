@@ -7,7 +7,7 @@ use crate::Result;
 pub struct RedisTls {
     /// Its port speaks no TLS.
     pub server: Instance,
-    /// This one does.
+    /// The port that speaks TLS.
     pub port: u16,
     certificates: Certificates,
 }

@@ -246,7 +246,7 @@ impl Passed {
         self.tests.get(target).is_some_and(|tests| tests.contains(name))
     }
 
-    /// Keeps the results for `cargo xtask matrix`. Fails if the matrix names a test that there is not.
+    /// Keeps the results for `cargo xtask matrix`. Fails if the matrix names a test that does not exist.
     pub(crate) fn keep(&self) -> Result {
         let commit = read(Command::new("git").args(["rev-parse", "--short=8", "HEAD"])).unwrap_or_default();
         let date = read(Command::new("date").args(["-u", "+%F"]))?;

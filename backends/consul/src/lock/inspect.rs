@@ -123,7 +123,7 @@ fn held(entry: &Entry) -> Option<(&Entry, &str)> {
 }
 
 fn holder(entry: &Entry) -> Holder {
-    let Some(hold_value) = HoldValue::read(&entry.text()) else { return Holder::another_tool(None) };
+    let Some(hold_value) = HoldValue::read(&entry.text()) else { return Holder::foreign_client(None) };
     Holder::new(hold_value.note).with(|holder| {
         holder.id = Some(hold_value.id);
         holder.slot = hold_value.slot;

@@ -25,7 +25,7 @@ impl HoldValue {
 
     /// The note in a held key.
     pub(crate) fn note_of(text: &str) -> Note {
-        Self::read(text).map_or_else(|| Note::from_stored(Note::ANOTHER_TOOL), |hold_value| hold_value.note)
+        Self::read(text).map_or_else(|| Note::from_stored(Note::FOREIGN_CLIENT), |hold_value| hold_value.note)
     }
 
     /// `dlock 0123456789abcdef - NOTE`, with the slot of a permit in the place of the hyphen.

@@ -184,7 +184,7 @@ impl Http {
             );
             return Err(Error::outage(text).never_sent());
         };
-        slot.map_err(|_| Error::new(ErrorKind::ShutDown, "the store is closed").never_sent())
+        slot.map_err(|_| Error::closed())
     }
 
     fn to_http(&self, request: &ApiRequest, token: Option<HeaderValue>) -> Result<Request<Full<Bytes>>> {

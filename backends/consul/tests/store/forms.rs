@@ -31,6 +31,15 @@ async fn a_server_in_development_mode_is_a_finding() {
     assert!(findings.len() == 1 && findings[0].contains("development mode"), "{findings:?}");
 }
 
+/// Locks do not need the endpoint that counts the members, and an agent may block it.
+#[tokio::test]
+async fn a_probe_needs_no_endpoint_that_locks_do_not_need() {
+    let extra = vec!["-hcl=http_config { block_endpoints = [\"/v1/status\"] }".to_owned()];
+    let server = Instance::start(Consul { extra, ..Consul::default() }).unwrap();
+    let health = open(&server.url()).await.unwrap().ready().await.unwrap();
+    assert!(health.version.is_some() && health.counts.iter().all(|(name, _)| name != "members"), "{health}");
+}
+
 #[tokio::test]
 async fn a_token_that_may_not_note_the_form_opens_the_store_and_leaves_no_session() {
     let (server, raw) = strict(Vec::new());

@@ -19,7 +19,7 @@ async fn a_lock_of_consuls_tools_keeps_ours_out_and_ours_theirs() {
     let theirs = raw.new_session("release");
     assert!(raw.acquire(&key, &theirs, LOCK));
     let Attempt::Contended(wake) = store.try_acquire(&claim, until()).await.unwrap() else { panic!("two holders") };
-    assert!(wake.held_by.unwrap().as_str() == Note::ANOTHER_TOOL && wake.signal.is_some());
+    assert!(wake.held_by.unwrap().as_str() == Note::FOREIGN_CLIENT && wake.signal.is_some());
     let holders = store.look(&claim.key).await.unwrap().holders;
     assert!(holders.len() == 1 && holders[0].id.is_none(), "{holders:?}");
     assert!(raw.release(&key, &theirs, LOCK));

@@ -193,7 +193,7 @@ async fn a_waiter_beside_other_tools_takes_the_lock_with_one_request_after_the_n
     let key = LockKey::new("shop", Key::new().value(&fresh("theirs"))).unwrap();
     let waiter = claim_on(&key, LONG, |_| ());
     let mut wake = stand(&store, &waiter).await;
-    assert_eq!(wake.held_by.take().unwrap().as_str(), Note::ANOTHER_TOOL);
+    assert_eq!(wake.held_by.take().unwrap().as_str(), Note::FOREIGN_CLIENT);
     assert!(matches!(wake.signal.take().unwrap().await.unwrap(), Signal::Ask));
     script.state().heard.clear();
     take(&store, &waiter).await;

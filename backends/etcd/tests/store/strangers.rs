@@ -36,7 +36,7 @@ async fn a_lock_of_another_tool_is_waited_for_and_reported_as_that() {
         assert!(ask(&process, &claim(&key)).await.is_none(), "two holders");
         assert_eq!(process.identify(&key).unwrap().names(), [prefix(&key)]);
         let told = process.look(&key).await.unwrap().note().cloned().unwrap();
-        assert_eq!(told.as_str(), Note::ANOTHER_TOOL);
+        assert_eq!(told.as_str(), Note::FOREIGN_CLIENT);
         let waiter = claim(&key);
         let signal = stand(&process, &waiter).await.unwrap_err().signal.unwrap();
         raw().await.lease_revoke(lease).await.unwrap();
@@ -99,7 +99,7 @@ async fn etcdctl_and_ours_wait_for_each_other_under_both_kinds_of_names() {
         is_in(&mut theirs, name).await;
         assert!(ask(process, &claim(key)).await.is_none(), "two holders");
         let told = process.look(key).await.unwrap().note().cloned().unwrap();
-        assert_eq!(told.as_str(), Note::ANOTHER_TOOL);
+        assert_eq!(told.as_str(), Note::FOREIGN_CLIENT);
         let waiter = claim_for(key, TTL * 10, true);
         let signal = stand(process, &waiter).await.unwrap_err().signal.unwrap();
         let (news, ()) = tokio::join!(signal, ends(theirs));

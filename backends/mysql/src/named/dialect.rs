@@ -16,7 +16,7 @@ use sqlx::{AssertSqlSafe, Either, Executor, Row};
 use crate::lease::MySql;
 use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::server::fault::fault;
-use crate::server::{cluster, writable_server};
+use crate::server::{cluster, other_tables, writable_server};
 
 /// Compares the name as the server's functions do. The column has bytes, so that no collation changes how names compare.
 const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONVERT(lock_id USING utf8mb4)), 0)";
@@ -81,6 +81,14 @@ impl NamedDialect for MySql {
         })
     }
 
+    fn other_named_table<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        way: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(async move { other_tables::with_named_locks(conn, &self.words().tables, way).await.map_err(fault) })
+    }
+
     fn end_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let seconds = whole_seconds(silence);
@@ -136,7 +144,7 @@ impl NamedDialect for MySql {
     ) -> BoxFuture<'a, sqlx::Result<NamedDrawn>> {
         Box::pin(async move {
             let name = format!("CONVERT(X'{}' USING utf8mb4)", hex(ask.lock.id.as_bytes()));
-            let lock = match ask.again {
+            let lock = match ask.frees_first {
                 true => format!("CASE RELEASE_LOCK({name}) WHEN 1 THEN GET_LOCK({name}, 0) ELSE -1 END"),
                 false => format!("GET_LOCK({name}, 0)"),
             };

@@ -93,8 +93,8 @@ impl Postgres {
         Ok(path.keeps_session())
     }
 
-    /// Says what is in between.
-    pub(crate) fn path_told_in(&self, health: Health) -> Health {
+    /// Adds to a health report whether a pooler is between dlock and the server, and what that costs.
+    pub(crate) fn report_path(&self, health: Health) -> Health {
         match *self.path() {
             Path::SessionPooler => health.role("primary, behind a pooler that gives each connection its own session"),
             Path::TransactionPooler | Path::Unknown => health.finding(
@@ -236,7 +236,7 @@ impl Dialect for Postgres {
         Box::pin(async move {
             writable_server(conn).await?;
             check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
-            let health = self.path_told_in(tables::health(conn, &self.words.tables).await?);
+            let health = self.report_path(tables::health(conn, &self.words.tables).await?);
             let Some(shed) = &self.shedlock else { return Ok(health) };
             shedlock::check(conn, &shed.table).await?;
             shedlock::told_in(health, conn, &shed.table).await

@@ -5,7 +5,7 @@
 //! vacuum.
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{ServerTable, TableNames, TableServer, TableSet, split_namespace};
+use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
@@ -210,8 +210,8 @@ pub(crate) async fn health(conn: &mut PgConnection, names: &TableNames) -> Resul
     let row = sqlx::raw_sql(sql).fetch_one(&mut *conn).await.map_err(fault)?;
     let version: String = row.try_get(0).map_err(fault)?;
     let mut health = Health::new().version(format!("PostgreSQL {version}")).role("primary");
-    if let Some((namespace, other)) = other_tables::namespace_in_both(conn, names).await.map_err(fault)? {
-        health = health.finding(split_namespace(&namespace, &other));
+    if let Some(split) = other_tables::namespace_in_both(conn, names).await? {
+        health = health.finding(split.finding());
     }
     Ok(match row.try_get(1).map_err(fault)? {
         true => health,

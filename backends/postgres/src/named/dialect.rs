@@ -128,7 +128,7 @@ impl NamedDialect for Postgres {
             check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
             tokens::check(conn, &self.words().tables).await?;
             tokens::told_in(
-                self.path_told_in(tables::health(conn, &self.words().tables).await?),
+                self.report_path(tables::health(conn, &self.words().tables).await?),
                 conn,
                 &self.words().tables,
             )
@@ -139,9 +139,9 @@ impl NamedDialect for Postgres {
     fn other_named_table<'a>(
         &'a self,
         conn: &'a mut PgConnection,
-        way_name: &'a str,
-    ) -> BoxFuture<'a, sqlx::Result<Option<String>>> {
-        Box::pin(other_tables::with_named_locks(conn, &self.words().tables, way_name))
+        way: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<Option<String>>> {
+        Box::pin(other_tables::with_named_locks(conn, &self.words().tables, way))
     }
 
     fn end_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {

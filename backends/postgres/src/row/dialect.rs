@@ -99,7 +99,7 @@ impl RowDialect for Postgres {
             writable_server(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await?;
-            Ok(self.path_told_in(tables::health(conn, &self.words().tables).await?))
+            Ok(self.report_path(tables::health(conn, &self.words().tables).await?))
         })
     }
 

@@ -1,72 +1,91 @@
-//! Tables of dlock in another schema or under another prefix: a namespace that has a way there too is in two parts.
+//! Finds dlock's tables in other schemas or under other prefixes. A namespace that is locked in two sets of tables has two
+//! locks for one key, unless they are named locks, or rows of one table of the user.
 
-use dlock_sql::{META, TableNames};
-use sqlx::postgres::PgConnection;
+use dlock_contract::{Error, Result};
+use dlock_sql::{META, SplitNamespace, TableNames};
+use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::server::fault::state;
+use crate::server::fault::{fault, state};
 
-/// The other tables with the columns of dlock's table of settings. Those that the account may not read are left out, and so are
-/// temporary ones, which belong to one session.
+/// The other tables that have the form of dlock's table of settings, and the owner of ours. No table of another owner is read: the
+/// server may run code of that owner then, such as a policy, with the rights of the reader. Temporary tables belong to one session.
 const OTHERS: &str = "\
     SELECT c.oid::regclass::text FROM pg_class c \
-    WHERE c.relkind IN ('r', 'p') AND c.relpersistence <> 't' AND c.relname LIKE '%meta' \
-        AND c.oid IS DISTINCT FROM to_regclass('{own}') \
+    WHERE c.relkind = 'r' AND c.relpersistence <> 't' AND c.relname LIKE '%meta' AND NOT c.relrowsecurity \
+        AND c.relowner = (SELECT relowner FROM pg_class WHERE oid = to_regclass('{own}')) AND c.oid <> to_regclass('{own}') \
         AND has_schema_privilege(c.relnamespace, 'USAGE') AND has_table_privilege(c.oid, 'SELECT') \
         AND ARRAY(SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 \
             AND NOT a.attisdropped ORDER BY a.attnum) = ARRAY['name', 'word', 'number'] \
-    ORDER BY 1 LIMIT 16";
+        AND ARRAY(SELECT a.atttypid FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 \
+            AND NOT a.attisdropped ORDER BY a.attnum) = ARRAY['text'::regtype, 'text'::regtype, 'bigint'::regtype]::oid[] \
+    ORDER BY 1";
 
-/// A row that both tables have. Named locks of the two exclude each other, so they are left out.
+/// A row that both tables have, and whether its locks are the same ones in both.
 const IN_BOTH: &str = "\
-    SELECT o.name FROM {other} o JOIN {own} m ON m.name = o.name \
-    WHERE o.name LIKE 'way:%' AND NOT (o.word LIKE 'named%' AND m.word LIKE 'named%') ORDER BY 1 LIMIT 1";
+    SELECT '{text}', m.name, m.word = o.word AND (m.word LIKE 'named%' OR m.word LIKE '%:%') \
+    FROM ONLY {other} o JOIN {own} m ON m.name = o.name WHERE m.name LIKE 'way:%'";
 
-/// A namespace whose locks other tables have too, and one of these tables.
-pub(crate) async fn namespace_in_both(
-    conn: &mut PgConnection,
-    names: &TableNames,
-) -> sqlx::Result<Option<(String, String)>> {
-    for other in others(conn, names).await? {
-        let sql = IN_BOTH.replace("{other}", &other).replace("{own}", &names.full(META));
-        let found = match sqlx::raw_sql(AssertSqlSafe(sql)).fetch_optional(&mut *conn).await {
-            Ok(found) => found,
-            Err(error) if is_gone(&error) => continue,
-            Err(error) => return Err(error),
-        };
-        if let Some(row) = found {
-            let name: String = row.try_get(0)?;
-            return Ok(Some((name.trim_start_matches("way:").to_owned(), other)));
-        }
-    }
-    Ok(None)
+/// A row by which the same named locks are taken with another table.
+const NAMED_TOO: &str = "SELECT '{text}' FROM ONLY {other} WHERE name = $1 AND word = $2";
+
+/// The tables of one statement. It locks each of them, and a server has room for 64 locks of each session.
+const TABLES_AT_ONCE: usize = 50;
+
+/// A namespace that other tables have too.
+pub(crate) async fn namespace_in_both(conn: &mut PgConnection, names: &TableNames) -> Result<Option<SplitNamespace>> {
+    let Some(row) = first_row(conn, names, IN_BOTH, &[]).await? else { return Ok(None) };
+    let name: String = row.try_get(1).map_err(fault)?;
+    Ok(Some(SplitNamespace {
+        namespace: name.trim_start_matches("way:").to_owned(),
+        other: row.try_get(0).map_err(fault)?,
+        has_same_locks: row.try_get(2).map_err(fault)?,
+    }))
 }
 
-/// Other tables by which the row `name` is locked with named locks.
+/// Another table that has the row `name` with this word.
 pub(crate) async fn with_named_locks(
     conn: &mut PgConnection,
     names: &TableNames,
-    name: &str,
-) -> sqlx::Result<Option<String>> {
-    for other in others(conn, names).await? {
-        let sql = format!("SELECT FROM {other} WHERE name = $1 AND word LIKE 'named%'");
-        match sqlx::query(AssertSqlSafe(sql)).bind(name).persistent(false).fetch_optional(&mut *conn).await {
-            Ok(None) => {}
-            Ok(Some(_)) => return Ok(Some(other)),
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
+    (name, word): (&str, &str),
+) -> Result<Option<String>> {
+    let row = first_row(conn, names, NAMED_TOO, &[name, word]).await?;
+    row.map(|row| row.try_get(0).map_err(fault)).transpose()
+}
+
+/// The first row that `select` finds in any other table.
+async fn first_row(
+    conn: &mut PgConnection,
+    names: &TableNames,
+    select: &str,
+    values: &[&str],
+) -> Result<Option<PgRow>> {
+    let own = names.full(META);
+    let sql = AssertSqlSafe(OTHERS.replace("{own}", &own));
+    let rows = sqlx::raw_sql(sql).fetch_all(&mut *conn).await.map_err(fault)?;
+    let others = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<String>>>().map_err(fault)?;
+    for others in others.chunks(TABLES_AT_ONCE) {
+        let selects = others.iter().map(|other| {
+            select.replace("{text}", &other.replace('\'', "''")).replace("{other}", other).replace("{own}", &own)
+        });
+        let sql = selects.collect::<Vec<_>>().join(" UNION ALL ") + " LIMIT 1";
+        let query = values.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, value| query.bind(value.to_string()));
+        let found = query.persistent(false).fetch_optional(&mut *conn).await.map_err(unread)?;
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)
 }
 
-async fn others(conn: &mut PgConnection, names: &TableNames) -> sqlx::Result<Vec<String>> {
-    let sql = OTHERS.replace("{own}", &names.full(META));
-    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await?;
-    rows.iter().map(|row| row.try_get(0)).collect()
-}
-
-/// Whether somebody has dropped the table since it was found.
-fn is_gone(error: &sqlx::Error) -> bool {
-    matches!(state(error).as_deref(), Some("42P01" | "3F000"))
+/// The error of the look at the other tables.
+fn unread(error: sqlx::Error) -> Error {
+    match state(&error).as_deref() {
+        // Dropped or locked since they were listed.
+        Some("42P01" | "3F000" | "55P03") => {
+            Error::outage("a table of dlock's settings in another schema, or with another prefix, is being changed")
+                .because(error)
+        }
+        _ => fault(error),
+    }
 }

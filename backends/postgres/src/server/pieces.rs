@@ -1,4 +1,4 @@
-//! Waits in the server that are cut into pieces, with a turn that is kept between them.
+//! Waits for a lock in several short transactions. Between two of them the waiter keeps the lock's turn.
 //!
 //! A statement that waits has a snapshot. `CREATE INDEX CONCURRENTLY` of a lock's holder waits for the end of each transaction
 //! with an older snapshot, and the vacuum keeps the rows that an old snapshot may see. So no transaction waits for long.

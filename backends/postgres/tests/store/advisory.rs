@@ -27,6 +27,7 @@ row_cases! {
     the_table_is_in_the_schema_that_the_url_names
     a_second_schema_of_one_namespace_is_refused
     tables_of_other_programs_are_no_obstacle
+    a_table_of_another_owner_is_not_read
     a_right_that_is_missing_is_told_when_the_store_is_opened
     a_table_of_another_form_is_refused
 }
@@ -210,6 +211,36 @@ async fn tables_of_other_programs_are_no_obstacle(database: Database) {
     assert_eq!(store.ready().await.unwrap().findings, [""; 0]);
     let hold = take(&store, &wanted).await;
     store.release(&hold).await.unwrap();
+}
+
+/// Reading a table runs code of its owner with the rights of the reader.
+async fn a_table_of_another_owner_is_not_read(database: Database) {
+    let wanted = database.claim("a", TTL);
+    drop(open(&database).await);
+    let owner = format!("o{:08x}", fastrand::u32(..));
+    let row = format!("INSERT INTO theirs.dlock_meta VALUES ('{}', 'named', 0)", dlock_sql::way_name(&wanted.key));
+    for sql in [
+        format!("CREATE ROLE {owner}; CREATE SCHEMA theirs; GRANT ALL ON SCHEMA theirs TO {owner}"),
+        "GRANT USAGE ON SCHEMA theirs TO PUBLIC; CREATE SEQUENCE theirs.reads; GRANT ALL ON SEQUENCE theirs.reads TO PUBLIC"
+            .to_owned(),
+        format!("CREATE TABLE theirs.dlock_meta (name text, word text, number bigint); {row}"),
+        "CREATE POLICY code ON theirs.dlock_meta USING (nextval('theirs.reads') > 0)".to_owned(),
+        "GRANT SELECT ON theirs.dlock_meta TO PUBLIC".to_owned(),
+        format!("ALTER TABLE theirs.dlock_meta OWNER TO {owner}"),
+    ] {
+        database.change(&sql).await;
+    }
+    let rights = ["dlock_named", "dlock_read_write", "dlock_meta"].map(|table| ("SELECT, INSERT, UPDATE", table));
+    let url = database.account_with(&[&rights[..], &[("UPDATE", "SEQUENCE dlock_tokens")]].concat()).await;
+    for security in ["ENABLE", "DISABLE"] {
+        database.change(&format!("ALTER TABLE theirs.dlock_meta {security} ROW LEVEL SECURITY")).await;
+        let store = named::open(&url, &Clock::system()).await.unwrap();
+        assert_eq!(store.ready().await.unwrap().findings, [""; 0]);
+        let hold = take(&store, &wanted).await;
+        store.release(&hold).await.unwrap();
+        database.change("DELETE FROM dlock_meta WHERE name LIKE 'way:%'").await;
+    }
+    assert_eq!(database.lines("SELECT is_called FROM theirs.reads").await, ["f"]);
 }
 
 async fn a_right_that_is_missing_is_told_when_the_store_is_opened(database: Database) {

@@ -43,7 +43,7 @@ pub(crate) struct Combiner {
     leaving: Mutex<()>,
 }
 
-/// A command that goes ahead of a request, in the same go, and the function that gets its answer: none if the
+/// A command that is sent directly before a request, in the same write. `then` gets its answer, or `None` if the
 /// connection has ended.
 pub(crate) struct Ahead {
     pub(crate) command: Cmd,

@@ -24,7 +24,7 @@ impl Connections {
     /// # Errors
     /// While the lock may be somebody's although it looks free; if the server does not answer.
     pub(crate) async fn admit(self: &Arc<Self>, key: &LockKey) -> Result<()> {
-        if self.is_unasked(key) {
+        if self.is_unchecked(key) {
             Box::pin(check_later(self, slot_of(key))).await?;
         }
         if self.cluster().is_some() && !self.quarantine.rules.are_off() {
@@ -43,8 +43,8 @@ impl Connections {
         self.quarantine.check(|| self.clock.now())
     }
 
-    /// Whether the lock's server has not answered yet what the opening asks.
-    fn is_unasked(&self, key: &LockKey) -> bool {
+    /// Whether the lock's server has not yet been checked for rights, version and eviction, as opening the store does.
+    fn is_unchecked(&self, key: &LockKey) -> bool {
         let server = |servers: &Arc<Servers>| servers.of(Some(slot_of(key))).map(|node| node.shown());
         !self.asked.are_all()
             && self.cluster().is_some_and(|servers| server(servers).is_ok_and(|at| !self.asked.has(&at)))
@@ -74,7 +74,7 @@ impl Connections {
 
     /// Whether the server may grant, without another look at it.
     pub(crate) fn admits(&self, key: &LockKey) -> bool {
-        if self.is_unasked(key) {
+        if self.is_unchecked(key) {
             return false;
         }
         if self.cluster().is_some() && !self.quarantine.rules.are_off() {

@@ -1,8 +1,8 @@
 //! Notes requests that a connection leaves unanswered.
 //!
-//! Exists because a connection that was cut off without a word looks open for ten seconds, and one to a server that stands
-//! still looks open for ever. In a cluster `cluster/nodes` finds both. For one server the limit is not one
-//! for all: the renewal of a short lease must go another way before the lease ends.
+//! Exists because a connection that was cut off silently looks open for ten seconds, and a connection to a paused server
+//! looks open for ever. In a cluster, `cluster/nodes` finds both. With one server, each caller passes its own limit to
+//! `Connection::is_silent`: the renewal of a short lease must use another connection before the lease ends.
 
 use std::sync::atomic::Ordering;
 

@@ -283,7 +283,7 @@ fn holder_in(answer: &Value, place: usize) -> Option<Note> {
     let Some(Value::BulkString(note)) = parts.get(place) else { return None };
     let note = String::from_utf8_lossy(note);
     let own_note = note.strip_suffix(MARK).unwrap_or(&note);
-    Some(Note::from_stored(if own_note.is_empty() { Note::ANOTHER_TOOL } else { own_note }))
+    Some(Note::from_stored(if own_note.is_empty() { Note::FOREIGN_CLIENT } else { own_note }))
 }
 
 fn as_token(answer: &Value) -> Result<u64> {

@@ -32,7 +32,7 @@ enum Found {
     /// A lock that several may hold: its family.
     Shares(Vec<u8>),
     /// A foreign client's lock, with its lease.
-    AnotherTool(Duration),
+    ForeignClient(Duration),
 }
 
 /// One share: its owner, its end by the server's clock in µs, and its note.
@@ -48,7 +48,7 @@ impl Redis {
     pub(crate) async fn state(&self, key: &LockKey) -> Result<LockState> {
         match self.find(key).await? {
             Found::Nothing => Ok(LockState::new(Vec::new(), Some(0))),
-            Found::AnotherTool(left) => Ok(LockState::new(vec![Holder::another_tool(Some(left))], None)),
+            Found::ForeignClient(left) => Ok(LockState::new(vec![Holder::foreign_client(Some(left))], None)),
             Found::One(value, left, waiters) => {
                 let holder = Holder::new(note_of(&value).ok_or_else(fault::conflict)?).with(|holder| {
                     holder.id = owner_of(&value).as_ref().map(HoldId::of);
@@ -118,7 +118,7 @@ impl Redis {
             (Value::BulkString(value), Value::Int(left @ 0..)) => {
                 let left = Duration::from_millis(left.unsigned_abs());
                 let is_one = own || is_ours(value);
-                Ok(if is_one { Found::One(value.clone(), left, waiters) } else { Found::AnotherTool(left) })
+                Ok(if is_one { Found::One(value.clone(), left, waiters) } else { Found::ForeignClient(left) })
             }
             (Value::BulkString(_), Value::Int(-1)) => Err(fault::conflict()),
             // The hold has ended between the two commands.

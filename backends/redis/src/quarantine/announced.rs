@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock_store::line;
 
-/// Whether the log has the begin of a guard, and not its end yet.
+/// Whether the log has a line about the beginning of a guard, but none about its end yet.
 #[derive(Default)]
 pub struct Announced(AtomicBool);
 
@@ -19,7 +19,7 @@ impl Announced {
         }
     }
 
-    /// Notes that the server grants. If no begin was logged, it costs one load.
+    /// Notes that the server grants. If no beginning was logged, it costs one load.
     pub fn announce_end(&self, server: impl Display, text: &'static str) {
         if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
             let server = server.to_string();

@@ -21,7 +21,8 @@ use crate::reply::fault;
 use crate::reply::fault::evicts;
 use crate::url::settings::Settings;
 
-const MAY_HAVE_LOST: &str = "Redis may have lost locks; it grants none until the earlier ones have ended";
+const MAY_HAVE_LOST: &str =
+    "Redis may have lost locks; dlock takes no new lock there until the earlier ones have ended";
 
 /// The quarantine of one server, or of the servers of one cluster.
 pub(crate) struct Quarantine {

@@ -11,8 +11,8 @@
 //! last slot, that counts as a failover. Any other slot that changes its server was moved there with its keys, and what
 //! its old server may have lost concerns the new one too.
 //!
-//! While a slot moves, its new server grants what the old one does not have (`ASK`). So that one is asked for its identity
-//! in the same request as for the lock.
+//! While a slot moves, its new server grants the locks that the old server no longer has (`ASK`). So the request that asks
+//! the new server for the lock also asks for its identity.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-/// How long a lock is handed to a waiter before it confirms: a silent waiter holds up the queue for this time. Its first
-/// renewal gives it the full ttl.
+/// The longest lease of a lock that was handed to a waiter, until the waiter's first renewal sets the full ttl. A waiter
+/// that is gone blocks the queue for this time.
 pub(crate) const GRANT_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a place in the wait queue lasts without a new request: a few of the slow polls.
 pub(crate) const PLACE_LEASE: Duration = Duration::from_secs(5);
 
-/// When a waiter asks again without any news: as the present lease ends, and often enough to make up for a lost push.
+/// How long a waiter sleeps without news before it asks again: until the present lease has ended, and one second at most,
+/// in case a push was lost.
 pub(crate) fn slow_poll(left: Duration) -> Duration {
     let jitter = Duration::from_micros(fastrand::u64(1_000..20_000));
     GRANT_LIMIT.mul_f64(0.8 + 0.2 * fastrand::f64()).min(left.saturating_add(jitter))

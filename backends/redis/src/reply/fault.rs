@@ -208,7 +208,7 @@ pub(crate) fn replica() -> Error {
 
 /// Names the command, if the server does.
 fn no_permission(detail: &str) -> Error {
-    // Its own names have small letters; another word may be an argument.
+    // Redis writes command names in lower case. A word in upper case may be an argument of the user's, so it is not shown.
     let command = named(detail, "run the ").filter(|command| command.bytes().all(|byte| !byte.is_ascii_uppercase()));
     let text = match command {
         Some(command) => format!("the Redis user may not run {}, which locks need (NOPERM)", with_purpose(command)),

@@ -121,7 +121,7 @@ impl Answer {
                     taken
                 }
             };
-            // The end of an answer has begun the next one.
+            // If these bytes ended the answer, `end_value` has reset the counters, and they must not count for the next one.
             if !self.is_new() {
                 self.bytes += taken as u64;
             }

@@ -145,7 +145,7 @@ impl Sentinels {
             let at = sentinel.info().addr();
             match (&view.primary, &view.knows) {
                 (None, _) => findings.push(format!("the sentinel at {at} watches no primary with the name in the URL")),
-                // One that has missed a failover still knows the others.
+                // A sentinel of this group that has missed a failover still knows the other sentinels. That is only a finding.
                 (Some(_), Some(knows)) if !ids.is_empty() && !ids.iter().any(|id| knows.contains(id)) => {
                     return Err(Error::config(
                         "url",

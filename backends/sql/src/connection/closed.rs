@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use dlock_contract::{Error, ErrorKind, Result};
+use dlock_contract::{Error, Result};
 
 /// Set once. It is set before the connections are ended, so one that is opened or given back meanwhile sees it.
 #[derive(Debug, Default)]
@@ -20,7 +20,7 @@ impl Closed {
     /// Refuses a request that came too late.
     pub(crate) fn refuse(&self) -> Result<()> {
         match self.is_set() {
-            true => Err(Error::new(ErrorKind::ShutDown, "the store is closed").never_sent()),
+            true => Err(Error::closed()),
             false => Ok(()),
         }
     }

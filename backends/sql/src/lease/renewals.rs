@@ -139,14 +139,17 @@ async fn owners<D: Dialect>(
     Ok(rows.into_iter().filter_map(|row| bytes(row.into_iter().next()?)).collect())
 }
 
-/// As many as the statement has places for: the last one fills those that are left.
+/// `size` row names, and then `size` owners. If the batch is smaller than the statement, its last renewal is repeated.
 fn names_and_owners(batch: &[Renewal], size: usize) -> impl Iterator<Item = Value<'_>> {
     let filled = move || (0..size).filter_map(move |place| batch.get(place).or(batch.last()));
     filled().map(|renewal| Value::Text(&renewal.row)).chain(filled().map(|renewal| Value::Bytes(&renewal.owner)))
 }
 
 fn moved() -> Error {
-    Error::outage("another server answers than the one that granted the lock: it knows nothing of the hold for sure")
+    Error::outage(
+        "the connection leads to another server than the one that granted the lock, so it is unknown whether the lock is \
+         still held",
+    )
 }
 
 fn bytes(cell: Cell) -> Option<Vec<u8>> {

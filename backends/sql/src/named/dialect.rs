@@ -31,16 +31,13 @@ pub trait NamedDialect: Dialect {
     /// The server's version, its part and its settings, if it can still be written to.
     fn named_health<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<Health>>;
 
-    /// Another table of dlock's settings in which a namespace has named locks, if those exclude ours and draw their tokens from
-    /// another source. `way_name` is the name of the namespace's row.
+    /// Another table of dlock's settings that has this row: the same locks are taken with it, and their tokens are counted apart.
+    /// `way` is the name and the word of the row. Asked over a connection of its own.
     fn other_named_table<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
-        way_name: &'a str,
-    ) -> BoxFuture<'a, sqlx::Result<Option<String>>> {
-        let _ = (conn, way_name);
-        Box::pin(async { Ok(None) })
-    }
+        way: (&'a str, &'a str),
+    ) -> BoxFuture<'a, Result<Option<String>>>;
 
     /// Makes the server end the session after this much silence, in whole seconds, and no earlier.
     fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
@@ -126,8 +123,9 @@ impl NamedWait {
 pub struct NamedAsk<'a> {
     /// The lock.
     pub lock: &'a LockName,
-    /// Whether the lock is freed first. Then a waiter of the server gets it.
-    pub again: bool,
+    /// Whether this session frees the lock first. If another session waits for it in the server, that session gets it, and
+    /// this request is refused.
+    pub frees_first: bool,
     /// The statement that draws the token.
     pub stamp: &'a Statement,
     /// The values of that statement.

@@ -41,7 +41,7 @@ pub(super) async fn ask<D: NamedDialect>(
     if wait.is_zero()
         && let Some(stamp) = &context.statements.stamp_if_granted
     {
-        let ask = NamedAsk { lock: &lock.name, again: false, stamp, values: &values[..6] };
+        let ask = NamedAsk { lock: &lock.name, frees_first: false, stamp, values: &values[..6] };
         return match context.dialect.lock_and_draw(conn, session, ask).await {
             Ok((Some(NamedAnswer::Granted), token)) => match kept_or_drawn(context, conn, token, &values).await {
                 Ok(token) => (Ok(Some((checked(token), asked))), AfterRequest::KeepSession),
@@ -191,7 +191,7 @@ async fn freed_and_asked<D: NamedDialect>(
         return Ok(again(&context.dialect.run(conn, &sequence.exchange, values).await?, session));
     }
     if let Some(stamp) = &context.statements.stamp_if_granted {
-        let ask = NamedAsk { lock: &lock.name, again: true, stamp, values: &values[..6] };
+        let ask = NamedAsk { lock: &lock.name, frees_first: true, stamp, values: &values[..6] };
         return context.dialect.lock_and_draw(conn, session, ask).await;
     }
     if !context.dialect.unlock(conn, &lock.name, Mode::Exclusive).await? {

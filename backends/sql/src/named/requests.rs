@@ -108,7 +108,7 @@ impl<D: NamedDialect> SharedSession<D> {
                 if let Ok(freed) = answer {
                     told(freed);
                 }
-                // Before `kept` goes, which an abandon waits for.
+                // Before `kept` is dropped: an abandon waits for that drop, and must then find the end noted.
                 context.left_sessions.note_end(&shared, after);
                 drop(kept);
                 (answer, after)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Hold, LockKey, Queue, Result, Signal, Validity, Wake};
+use dlock_store::background;
 use futures::future::BoxFuture;
 
 use super::context::{Lock, NamedContext};
@@ -196,45 +197,33 @@ impl<D: NamedDialect> NamedShared<D> {
         }
     }
 
-    /// Fails if other tables draw the tokens of the namespace's locks too. Asked before our row is written, so that a program that
-    /// is refused here stops nobody there.
-    async fn refuse_other_tables(&self, key: &LockKey) -> Result<()> {
-        let name = way_name(key);
-        let other = self.look(move |context, conn| {
-            let name = name.clone();
-            Box::pin(async move { context.dialect.other_named_table(conn, &name).await })
-        });
-        other.await?.map_or(Ok(()), |other| Err(split_tokens(key, &other)))
-    }
-
     /// Notes the way of the key's namespace in the table. Fails if the table has another way.
     async fn agree(&self, key: &LockKey) -> Result<()> {
-        self.refuse_other_tables(key).await?;
+        if self.is_noted(key).await? {
+            return Ok(());
+        }
         let (name, word) = (way_name(key), self.ways.word().to_owned());
-        let found = self.look(move |context, conn| {
+        let written = self.look(move |context, conn| {
             let (name, word) = (name.clone(), word.clone());
             Box::pin(async move {
-                let values = [Value::Text(&name), Value::Text(&word)];
-                for _ in 0..2 {
-                    let rows = run(context, conn, &context.common.read_meta, &values[..1]).await?.rows;
-                    if let Some(word) = rows.first().and_then(|row| row.first()) {
-                        return Ok(word.text().to_owned());
-                    }
-                    match run(context, conn, &context.common.write_meta, &values).await {
-                        Err(error) if context.dialect.refusal(&error) != Refusal::Duplicate => return Err(error),
-                        _ => {}
-                    }
+                match run(context, conn, &context.common.write_meta, &[Value::Text(&name), Value::Text(&word)]).await {
+                    Err(error) if context.dialect.refusal(&error) != Refusal::Duplicate => Err(error),
+                    _ => Ok(()),
                 }
-                let rows = run(context, conn, &context.common.read_meta, &values[..1]).await?.rows;
-                Ok(rows.first().and_then(|row| row.first()).map_or("", |word| word.text()).to_owned())
             })
         });
-        self.ways.compare(key, &found.await?)
+        written.await?;
+        self.is_noted(key).await.map(drop)
     }
 
-    /// Fails if the table has another way for the key's namespace.
+    /// Fails if the table has another way for the key's namespace, or if it has none, and other tables have it.
     pub(super) async fn admits(&self, key: &LockKey) -> Result<()> {
-        self.refuse_other_tables(key).await?;
+        self.is_noted(key).await.map(drop)
+    }
+
+    /// Whether the table has the way of the key's namespace. Fails if it has another way. If it has none, this fails if other tables
+    /// have the same locks, so that a program that is refused has written nothing, and those of the other tables go on.
+    async fn is_noted(&self, key: &LockKey) -> Result<bool> {
         let name = way_name(key);
         let found = self.look(move |context, conn| {
             let name = name.clone();
@@ -242,8 +231,27 @@ impl<D: NamedDialect> NamedShared<D> {
                 async move { Ok(run(context, conn, &context.common.read_meta, &[Value::Text(&name)]).await?.rows) },
             )
         });
-        let rows = found.await?;
-        rows.first().and_then(|row| row.first()).map_or(Ok(()), |word| self.ways.compare(key, word.text()))
+        if let Some(word) = found.await?.first().and_then(|row| row.first()) {
+            return self.ways.compare(key, word.text()).map(|()| true);
+        }
+        match self.other_table(key).await? {
+            Some(other) => Err(split_tokens(key, &other)),
+            None => Ok(false),
+        }
+    }
+
+    /// Another table in which the namespace has the same locks. Over a connection of its own, since a session that waits for a table
+    /// may have locks.
+    async fn other_table(&self, key: &LockKey) -> Result<Option<String>> {
+        let (context, name, word) = (self.context.clone(), way_name(key), self.ways.word().to_owned());
+        context.closed.refuse()?;
+        let asking = background()?.run(async move {
+            let (mut conn, _) = context.dialect.connect_named().await?;
+            let other = context.dialect.other_named_table(&mut conn, (&name, &word)).await;
+            context.dialect.close(conn).await;
+            other
+        });
+        asking.await?
     }
 
     /// Asks the server for something that is no lock's, on any session. Again on a new one if the server has ended it.

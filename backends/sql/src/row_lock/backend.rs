@@ -6,7 +6,7 @@ use dlock_contract::{
     Attempt, Backend, Claim, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released, Result,
     Settle, Standing, Validity,
 };
-use futures::future::{BoxFuture, join_all};
+use futures::future::{BoxFuture, join, join_all};
 
 use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
@@ -87,9 +87,9 @@ impl<D: RowDialect> Backend for RowLock<D> {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.shared.sessions.end_all().await;
-            self.shared.monitor.connection.close().await;
+            // Each of the others refuses what comes later before it waits for the first time.
             self.shared.pool.close();
+            join(self.shared.sessions.end_all(), self.shared.monitor.connection.close()).await;
         })
     }
 }

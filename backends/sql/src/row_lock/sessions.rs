@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Result};
 use dlock_store::background;
+use futures::future::join_all;
 
 use super::dialect::{RowDialect, RowId};
 use crate::connection::misread::unless_misread;
@@ -135,9 +136,9 @@ impl<D: RowDialect> RowSessions<D> {
 
     async fn close(&self, sessions: Vec<RowSession<D>>) {
         let clock = &self.context.clock;
-        for open in sessions {
-            let _ = clock.timeout_at(clock.now().after(CLOSE_TIMEOUT), self.context.dialect.close(open.conn)).await;
-        }
+        let end = clock.now().after(CLOSE_TIMEOUT);
+        let closing = sessions.into_iter().map(|open| clock.timeout_at(end, self.context.dialect.close(open.conn)));
+        join_all(closing).await;
     }
 
     fn is_fresh(&self, open: &RowSession<D>) -> bool {

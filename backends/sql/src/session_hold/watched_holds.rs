@@ -115,8 +115,8 @@ impl<H> WatchedHolds<H> {
         next
     }
 
-    /// A hold that is upgraded may be dropped here for the last time, and its drop may add another one. So not while the table is
-    /// locked.
+    /// A copy of the table's holds. Callers must upgrade them outside of the table's lock: an upgraded hold may be the last
+    /// reference, and its drop may add another hold to the table.
     fn known(&self) -> Vec<Arc<WatchedHold<H>>> {
         self.table().by_owner.values().cloned().collect()
     }

@@ -52,8 +52,8 @@ pub(crate) fn head_of(text: &str) -> &str {
     &text[..text.floor_char_boundary(HEAD_LENGTH)]
 }
 
-/// The first text after all that begin so, in the order of bytes. After a text that ends in ASCII it adds no other character,
-/// which the encoding of a database may lack.
+/// The upper bound of all texts that begin with `start`, in byte order: `start` with its last character raised by one. So a
+/// printable ASCII `start` gives an ASCII bound. The encoding of a database may lack other characters.
 pub(crate) fn end_of(start: &str) -> String {
     let mut rest = start.chars();
     while let Some(last) = rest.next_back() {

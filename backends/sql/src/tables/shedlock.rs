@@ -77,12 +77,12 @@ const MINE: &str = "owner = $2 AND {tail} = {of_owner}";
 
 /// Why a lock was not granted, from both rows. Values: name.
 const REFUSED: &str = "\
-    SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, lock_until > {utc} \
+    SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{foreign_client}' END, lock_until > {utc} \
     FROM {locks} CROSS JOIN {theirs_table} WHERE k = $1 AND name = $1";
 
 /// Why a run was not started, from both rows. Values: name, owner, whether it may be run again, period, offset.
 const REFUSED_START: &str = "\
-    SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, lock_until > {utc}, \
+    SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{foreign_client}' END, lock_until > {utc}, \
         run_boundary >= {boundary} OR {ran_elsewhere}, \
         run_open = 1 AND ($3 = 1 OR run_owner = $2) AND NOT ({ran_elsewhere}) \
     FROM {locks} CROSS JOIN {theirs_table} WHERE k = $1 AND name = $1";
@@ -94,7 +94,7 @@ const HELD: &str = "\
 
 /// Lease left, token, note, hold id. Values: name.
 const LOOK: &str = "\
-    SELECT {left}, CASE WHEN {is_ours} THEN token END, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, \
+    SELECT {left}, CASE WHEN {is_ours} THEN token END, CASE WHEN {is_ours} THEN note ELSE '{foreign_client}' END, \
         CASE WHEN {is_ours} AND owner <> {nobody} THEN hold ELSE '' END \
     FROM {theirs_table} LEFT JOIN {locks} ON k = $1 WHERE name = $1 AND lock_until > {utc}";
 
@@ -305,7 +305,7 @@ fn with_words(text: &str, shed: &ShedlockWords) -> String {
         .replace("{of_row}", shed.of_row)
         .replace("{of_hold}", shed.of_hold)
         .replace("{name_bytes}", shed.name_bytes)
-        .replace("{another_tool}", &Note::ANOTHER_TOOL.replace('\'', "''"))
+        .replace("{foreign_client}", &Note::FOREIGN_CLIENT.replace('\'', "''"))
         .replace("{theirs_table}", &shed.table.in_statement(shed.quote))
 }
 

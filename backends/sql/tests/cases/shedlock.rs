@@ -82,7 +82,7 @@ async fn a_java_node_and_ours_keep_each_other_out(database: Database) {
         panic!("two holders");
     };
     assert!(wake.lease_left.unwrap() > Duration::from_secs(30) && wake.ask_by.is_some(), "{wake:?}");
-    assert_eq!(wake.held_by.unwrap().as_str(), Note::ANOTHER_TOOL);
+    assert_eq!(wake.held_by.unwrap().as_str(), Note::FOREIGN_CLIENT);
     database.java_unlocks("job", "vm").await;
 
     let hold = take(&store, &database.claim("job", TTL)).await;
@@ -155,7 +155,7 @@ async fn a_java_holder_is_shown_and_listed_and_is_nobody_s_to_break(database: Da
     assert!(database.java_locks("theirs", "vm", 60).await);
     let hold = take(&store, &database.claim("ours", TTL)).await;
     let theirs = store.look(&kit::key(&database, "theirs")).await.unwrap();
-    assert_eq!((theirs.holders[0].note.as_str(), theirs.holders[0].id), (Note::ANOTHER_TOOL, None));
+    assert_eq!((theirs.holders[0].note.as_str(), theirs.holders[0].id), (Note::FOREIGN_CLIENT, None));
     let ours = store.look(&hold.claim.key).await.unwrap();
     assert_eq!((ours.note(), ours.holders[0].token), (Some(&hold.claim.note), Some(token(&hold))));
     let listing = Listing::of(&database.name);

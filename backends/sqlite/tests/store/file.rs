@@ -7,6 +7,7 @@ use dlock::ErrorKind;
 use dlock::backends::sqlite::Sqlite;
 use dlock_contract::{Backend, Queue, Standing};
 use dlock_testkit::holds::{claim, confirm, take};
+use dlock_testkit::{a_closed_store_opens_nothing, wait_until};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
 
@@ -216,4 +217,17 @@ async fn a_url_of_sqlx_opens_the_same_file() {
     let _held = registry.lock("a").backend("ours").acquire().await.unwrap();
     let error = registry.lock("a").backend("theirs").try_acquire().await.unwrap_err();
     assert_eq!(*error.kind(), dlock::ErrorKind::Busy, "{error}");
+}
+
+#[tokio::test]
+async fn a_closed_store_opens_the_file_no_more() {
+    let store = Store::on_real_time();
+    let opened = store.open().await;
+    a_closed_store_opens_nothing(&opened, &[], &claim("closed", TTL)).await;
+    let is_open = || {
+        let links =
+            std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|link| link.unwrap().path().read_link().ok());
+        links.into_iter().any(|path| path.starts_with(store.folder.path()))
+    };
+    wait_until("the file to be closed", async || !is_open()).await.unwrap();
 }

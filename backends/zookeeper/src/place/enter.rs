@@ -198,7 +198,9 @@ impl Place {
 
     async fn note(&self, client: &Client, name: &str) -> Result<Option<Note>> {
         match client.get_data(&self.child(name)).await {
-            Ok((data, _)) => Ok(Some(node_data::note(&data).unwrap_or_else(|| Note::from_stored(Note::ANOTHER_TOOL)))),
+            Ok((data, _)) => {
+                Ok(Some(node_data::note(&data).unwrap_or_else(|| Note::from_stored(Note::FOREIGN_CLIENT))))
+            }
             Err(ClientError::NoNode) => Ok(None),
             Err(error) => Err(fault(&error).never_sent()),
         }

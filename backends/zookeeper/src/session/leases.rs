@@ -100,7 +100,7 @@ impl Leases {
         let opening = {
             let mut shared = self.openings();
             if shared.is_closed {
-                return Err(Error::new(ErrorKind::ShutDown, "the store is closed").never_sent());
+                return Err(Error::closed());
             }
             let shared = &mut shared.by_ttl;
             match shared.get(&ttl).filter(|present| is_usable(present)) {
@@ -131,7 +131,16 @@ impl Leases {
 
     /// A session for one hold only.
     pub(crate) async fn own(&self, ttl: Duration) -> Result<Arc<Lease>> {
-        self.open(ttl, false).await
+        if self.openings().is_closed {
+            return Err(Error::closed());
+        }
+        let lease = self.open(ttl, false).await?;
+        // The store may have been closed meanwhile.
+        if self.openings().is_closed {
+            lease.end();
+            return Err(Error::closed());
+        }
+        Ok(lease)
     }
 
     /// Closes the shared sessions. None is opened any more, and one that is being opened is closed then.

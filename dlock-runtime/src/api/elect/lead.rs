@@ -16,10 +16,10 @@ use crate::options::Wait;
 const CAMPAIGN_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 impl Election {
-    /// Runs `body` while this candidate leads, and at no other time. It returns the body's output when a body has come to
+    /// Runs `body` while this candidate leads; after a loss the body goes on to its next await. It returns the body's output when a body has come to
     /// its end as the leader: then the candidate has resigned.
     ///
-    /// If the leadership is lost, the body is dropped at its next await, and the candidate campaigns again, for a new term
+    /// If the leadership is lost, the body is dropped there, and the candidate campaigns again, for a new term
     /// with a new body. So a body runs again if the store says at its end that the lock was lost meanwhile, for example because
     /// somebody deleted its key: its output is dropped then, since another leader may have begun before it ended. After an outage
     /// the candidate campaigns again too, and after all other states that pass, such as a server that is read-only during a

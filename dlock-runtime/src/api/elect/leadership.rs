@@ -11,7 +11,7 @@ use crate::guard::held::Held;
 /// A leadership. Dropping it resigns on dlock's own thread; [`resign`](Self::resign) does so here and says how.
 ///
 /// Not `Clone`: there is one owner. [`Leader`], to which it dereferences, can be cloned.
-#[must_use = "the leadership ends when this is dropped"]
+#[must_use = "the leadership ends when this is dropped: write `let _leadership = …`, because `let _ = …` ends it at once"]
 pub struct Leadership {
     pub(super) guard: Guard,
     leader: Leader,
@@ -19,7 +19,7 @@ pub struct Leadership {
 
 impl Leadership {
     pub(super) fn new(guard: Guard) -> Result<Self> {
-        let leader = Leader { term: guard.fence()?, held: Held::clone(&guard) };
+        let leader = Leader { term: guard.unused().fence()?, held: guard.unused().clone() };
         Ok(Self { guard, leader })
     }
 

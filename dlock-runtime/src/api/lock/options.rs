@@ -124,7 +124,7 @@ impl<K> Lock<K> {
 
     /// The limit of the body of [`run`](Self::run), above zero: then the body is dropped, the lock is released, and the
     /// caller gets [`ErrorKind::BodyTimeout`](crate::ErrorKind::BodyTimeout). Default: none. Without renewal the ttl must be
-    /// longer than this limit.
+    /// longer than this limit. A call that gives a guard refuses it, and so does one that is not async.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self

@@ -1,6 +1,7 @@
 //! Settings of the server that must make no difference, and those that must be told.
 
-use dlock::{ErrorKind, Key, LockKey};
+use dlock::fenced::mysql as fenced;
+use dlock::{ErrorKind, Fence, Key, LockKey};
 use dlock_contract::{Backend, Error, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::servers::{Instance, MariaDb, MySql};
@@ -87,6 +88,24 @@ async fn a_row_that_changed_since_it_was_read_is_a_conflict_with_snapshot_isolat
     let error = late.unwrap_err();
     assert_eq!((error.kind(), error.code()), (&ErrorKind::Conflict, Some("1020")), "{error}");
     assert_eq!(database.lines("SELECT remaining FROM stock").await, ["4"]);
+}
+
+/// So is a token that another transaction has written since.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_that_changed_since_it_was_read_is_a_conflict_with_snapshot_isolation() {
+    let database = Database::create(&Kind::MariaDb.shared().unwrap(), "snapshot").await;
+    let [mut late, mut other] = [database.connect().await, database.connect().await];
+    fenced::prepare(&mut late).await.unwrap();
+    let fence = |token| Fence::from_parts(database.claim("a", TTL).key.clone(), Some(token)).unwrap();
+    fenced::admit(&mut other, &fence(1), "stock").await.unwrap();
+    let begin = "SET SESSION innodb_snapshot_isolation = ON; START TRANSACTION; SELECT token FROM dlock_fenced";
+    sqlx::raw_sql(begin).execute(&mut late).await.unwrap();
+    fenced::admit(&mut other, &fence(3), "stock").await.unwrap();
+    let error = fenced::admit(&mut late, &fence(2), "stock").await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::Conflict, Some("1020")), "{error}");
+    sqlx::raw_sql("ROLLBACK").execute(&mut late).await.unwrap();
+    let error = fenced::admit(&mut late, &fence(2), "stock").await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::FenceStale { seen: 3 }), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

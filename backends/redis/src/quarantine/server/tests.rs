@@ -185,7 +185,10 @@ fn a_guard_says_when_it_begins_and_when_it_is_over_and_each_once() {
         (0..3).for_each(|_| drop(quarantine.check(|| clock.now()).unwrap_err()));
     }
     let begin = log.text();
-    assert!(lines() == 1 && begin.contains("it grants none until") && begin.contains("cache:6379/0"), "{begin}");
+    assert!(
+        lines() == 1 && begin.contains("dlock takes no new lock there until") && begin.contains("cache:6379/0"),
+        "{begin}"
+    );
     clock.advance(SECOND * 9);
     (0..3).for_each(|_| quarantine.check(|| clock.now()).unwrap());
     let end = log.text();

@@ -53,6 +53,25 @@ async fn a_probe_tells_of_the_other_forms_and_databases_that_are_in_use() {
     assert!(findings.contains("in this database without keys=literal"), "{findings}");
 }
 
+/// An operator looks for the name that an error shows in the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_shows_the_name_that_foreign_clients_see_or_the_hash_of_the_key() {
+    let server = server();
+    let key = || Key::text("stock:").value(&42);
+    for (query, name) in [("", "dl1:shop:stock:<42>"), ("?keys=literal", "stock:42"), ("?layout=redisson", "stock:42")]
+    {
+        let registry = Registry::new();
+        registry.configure(|defaults| defaults.namespace = "shop".into()).unwrap();
+        registry.connect("redis", &format!("{}{query}", server.url())).await.unwrap();
+        registry.set_default("redis").unwrap();
+        let _held = registry.lock(key()).acquire().await.unwrap();
+        let busy = registry.lock(key()).try_acquire().await.unwrap_err();
+        assert_eq!(busy.key(), Some(name), "{query}");
+        let hidden = registry.lock(key()).sensitive().try_acquire().await.unwrap_err();
+        assert_eq!(hidden.key(), Some("sha256:7408baceedf055e0"), "{query}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn literal_names_need_the_listed_rights_and_the_shared_names() {
     let (bench, server) = (Bench::new(), server());

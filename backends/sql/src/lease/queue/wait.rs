@@ -15,8 +15,9 @@ use crate::lease::queue::turn::Turn;
 use crate::lease::queue::waiter::{HolderState, Outcome, Waiter};
 use crate::tables::row::row_name;
 
-/// The longest pause between two looks of the waiter with the turn, at first and at last. It looks only while a holder
-/// that never had the turn has the row. That holder may be about to release.
+/// The limit of the random pause after which the waiter with the turn reads the row again: it starts at the first value and
+/// doubles up to the second. The waiter polls only while a holder without the turn has the row: the release of that holder
+/// does not wake it, and may come at any moment.
 const POLL_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
 /// The shortest pause between two looks.

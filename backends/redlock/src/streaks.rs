@@ -10,8 +10,8 @@ use dlock_contract::{BootInstant, LockKey};
 /// The most holds that a process has in a row while another process waits.
 pub(super) const MOST_HOLDS: u32 = 8;
 
-/// Holds with a longer pause between them are no row.
-const A_ROW: Duration = Duration::from_secs(1);
+/// Holds with a longer pause between them are no streak.
+const STREAK_PAUSE: Duration = Duration::from_secs(1);
 
 /// A waiter asks again after about a quarter of the time for which it has seen the present hold, within these bounds.
 const POLL_PAUSES: (Duration, Duration) = (Duration::from_millis(60), Duration::from_millis(800));
@@ -24,10 +24,10 @@ const MOST_KEYS: usize = 4096;
 
 /// The keys that this process has held or waited for lately.
 #[derive(Debug, Default)]
-pub(super) struct Rows(Mutex<HashMap<LockKey, Row>>);
+pub(super) struct Streaks(Mutex<HashMap<LockKey, Streak>>);
 
 #[derive(Debug)]
-struct Row {
+struct Streak {
     holds: u32,
     /// Whether the nodes may have noted that this process waits.
     is_noted: bool,
@@ -51,63 +51,63 @@ pub(super) struct State {
     pub(super) others: bool,
 }
 
-impl Row {
+impl Streak {
     fn new(now: BootInstant) -> Self {
         Self { holds: 0, is_noted: false, holder: None, others_wait: false, last: now }
     }
 }
 
-impl Rows {
-    /// The row as it is before the next attempt.
+impl Streaks {
+    /// The streak as it is before the next attempt.
     pub(super) fn state(&self, key: &LockKey, now: BootInstant) -> State {
-        let rows = self.rows();
-        let Some(row) = rows.get(key) else { return State::default() };
-        let holds = if now.since(row.last) < A_ROW { row.holds } else { 0 };
+        let streaks = self.streaks();
+        let Some(streak) = streaks.get(key) else { return State::default() };
+        let holds = if now.since(streak.last) < STREAK_PAUSE { streak.holds } else { 0 };
         State {
             had_share: holds >= MOST_HOLDS,
             gets_share: holds + 1 >= MOST_HOLDS,
-            is_noted: row.is_noted,
-            others: row.holder.is_some() || row.others_wait,
+            is_noted: streak.is_noted,
+            others: streak.holder.is_some() || streak.others_wait,
         }
     }
 
     /// Notes a hold of this process, and whether another process may have waited then.
     pub(super) fn held(&self, key: &LockKey, others_wait: bool, now: BootInstant) {
-        self.change(key, now, |row| {
-            let holds = if now.since(row.last) < A_ROW { row.holds.saturating_add(1) } else { 1 };
-            *row = Row { holds, others_wait, ..Row::new(now) };
+        self.change(key, now, |streak| {
+            let holds = if now.since(streak.last) < STREAK_PAUSE { streak.holds.saturating_add(1) } else { 1 };
+            *streak = Streak { holds, others_wait, ..Streak::new(now) };
         });
     }
 
     /// Notes that others have the lock, and returns when to ask again. `holder`: its owner, if there is one.
     pub(super) fn refused(&self, key: &LockKey, holder: Option<&str>, waits: bool, now: BootInstant) -> BootInstant {
         let mut seen = Duration::ZERO;
-        self.change(key, now, |row| {
-            row.is_noted |= waits;
+        self.change(key, now, |streak| {
+            streak.is_noted |= waits;
             let Some(holder) = holder else { return };
-            row.holds = 0;
-            match &row.holder {
+            streak.holds = 0;
+            match &streak.holder {
                 Some((known, since)) if known == holder => seen = now.since(*since),
-                _ => row.holder = Some((holder.to_owned(), now)),
+                _ => streak.holder = Some((holder.to_owned(), now)),
             }
         });
         now.after((seen / 4).clamp(POLL_PAUSES.0, POLL_PAUSES.1).mul_f64(0.5 + fastrand::f64()))
     }
 
-    fn change(&self, key: &LockKey, now: BootInstant, change: impl FnOnce(&mut Row)) {
-        let mut rows = self.rows();
-        if rows.len() >= MOST_KEYS && !rows.contains_key(key) {
-            rows.retain(|_, row| now.since(row.last) < WAITER_MEMORY);
-            if rows.len() >= MOST_KEYS {
+    fn change(&self, key: &LockKey, now: BootInstant, change: impl FnOnce(&mut Streak)) {
+        let mut streaks = self.streaks();
+        if streaks.len() >= MOST_KEYS && !streaks.contains_key(key) {
+            streaks.retain(|_, streak| now.since(streak.last) < WAITER_MEMORY);
+            if streaks.len() >= MOST_KEYS {
                 return;
             }
         }
-        let row = rows.entry(key.clone()).or_insert_with(|| Row::new(now));
-        change(row);
-        row.last = now;
+        let streak = streaks.entry(key.clone()).or_insert_with(|| Streak::new(now));
+        change(streak);
+        streak.last = now;
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<LockKey, Row>> {
+    fn streaks(&self) -> MutexGuard<'_, HashMap<LockKey, Streak>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -121,34 +121,34 @@ mod tests {
 
     #[test]
     fn a_row_ends_with_the_hold_of_another_process_and_with_a_pause() {
-        let (rows, start) = (Rows::default(), Clock::manual().now());
+        let (streaks, start) = (Streaks::default(), Clock::manual().now());
         let key = LockKey::new("t", Key::text("k")).unwrap();
         let at = |ms: u64| start.after(Duration::from_millis(ms));
         for hold in 0..8 {
-            let state = rows.state(&key, at(hold));
+            let state = streaks.state(&key, at(hold));
             assert!(!state.had_share && state.gets_share == (hold == 7));
-            rows.held(&key, false, at(hold));
+            streaks.held(&key, false, at(hold));
         }
-        assert!(rows.state(&key, at(8)).had_share && !rows.state(&key, at(2000)).had_share);
+        assert!(streaks.state(&key, at(8)).had_share && !streaks.state(&key, at(2000)).had_share);
         // Nobody has it, but others wait.
-        rows.refused(&key, None, true, at(9));
+        streaks.refused(&key, None, true, at(9));
         let state = State { had_share: true, gets_share: true, is_noted: true, others: false };
-        assert_eq!(rows.state(&key, at(10)), state);
-        rows.refused(&key, Some("a"), true, at(10));
-        assert_eq!(rows.state(&key, at(11)), State { is_noted: true, others: true, ..State::default() });
-        rows.held(&key, false, at(12));
-        assert_eq!(rows.state(&key, at(12)), State::default());
-        rows.held(&key, true, at(13));
-        assert_eq!(rows.state(&key, at(14)), State { others: true, ..State::default() });
+        assert_eq!(streaks.state(&key, at(10)), state);
+        streaks.refused(&key, Some("a"), true, at(10));
+        assert_eq!(streaks.state(&key, at(11)), State { is_noted: true, others: true, ..State::default() });
+        streaks.held(&key, false, at(12));
+        assert_eq!(streaks.state(&key, at(12)), State::default());
+        streaks.held(&key, true, at(13));
+        assert_eq!(streaks.state(&key, at(14)), State { others: true, ..State::default() });
     }
 
     #[test]
     fn a_waiter_asks_less_often_while_one_hold_lasts() {
-        let (rows, start) = (Rows::default(), Clock::manual().now());
+        let (streaks, start) = (Streaks::default(), Clock::manual().now());
         let key = LockKey::new("t", Key::text("k")).unwrap();
         let pause = |holder, ms: u64| {
             let now = start.after(Duration::from_millis(ms));
-            rows.refused(&key, Some(holder), true, now).since(now)
+            streaks.refused(&key, Some(holder), true, now).since(now)
         };
         assert!(pause("a", 0) <= Duration::from_millis(90));
         assert!(pause("a", 60_000) >= Duration::from_millis(400));
@@ -158,11 +158,11 @@ mod tests {
 
     #[test]
     fn the_keys_are_bounded_and_forgotten() {
-        let (rows, start) = (Rows::default(), Clock::manual().now());
+        let (streaks, start) = (Streaks::default(), Clock::manual().now());
         let key = |n: u32| LockKey::new("t", Key::text("k:").value(&n)).unwrap();
-        (0..5000).for_each(|n| rows.held(&key(n), false, start));
-        assert_eq!(rows.rows().len(), MOST_KEYS);
-        rows.held(&key(4999), false, start.after(WAITER_MEMORY));
-        assert_eq!(rows.rows().len(), 1);
+        (0..5000).for_each(|n| streaks.held(&key(n), false, start));
+        assert_eq!(streaks.streaks().len(), MOST_KEYS);
+        streaks.held(&key(4999), false, start.after(WAITER_MEMORY));
+        assert_eq!(streaks.streaks().len(), 1);
     }
 }
