@@ -184,6 +184,8 @@ fn describe() {
     metrics::describe_gauge!("dlock_waiting", count, "Calls for a lock that have not ended.");
     metrics::describe_gauge!("dlock_held", count, "Locks that this process holds.");
     metrics::describe_histogram!("dlock_hold_seconds", seconds, "Time from a grant to the end of the hold.");
+    let oldest = "Unix time at which the longest of the present holds began, else 0.";
+    metrics::describe_gauge!("dlock_oldest_hold_timestamp_seconds", seconds, oldest);
     metrics::describe_counter!("dlock_losses_total", count, "Locks that were lost while they were held, by cause.");
     metrics::describe_counter!("dlock_renewals_total", count, "Renewals, by outcome.");
     let share = "Share of the ttl that was left when a renewal was confirmed.";

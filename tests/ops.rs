@@ -152,6 +152,7 @@ async fn ask(port: u16, query: &str) -> Option<Result<usize, String>> {
 /// Everything that can happen to locks, again and again.
 async fn load(registry: Registry) {
     let short = Duration::from_millis(300);
+    let _kept = registry.lock("kept").name("kept").ttl(short).acquire().await.unwrap();
     loop {
         let lock = |name: &'static str| registry.lock(Key::text(name)).name(name);
         let cohort = || lock("stock").wait(Wait::UpTo(10 * short)).cohort(Some(Cohort { passes: 64, span: None }));

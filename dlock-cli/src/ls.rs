@@ -36,8 +36,9 @@ pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Ex
             let beginning =
                 if ls.prefix.is_empty() { String::new() } else { format!(" that begins with {}", ls.prefix) };
             note(&format!("nobody holds a lock{beginning} in the namespace {}", store.namespace));
-            // Says so itself. It is advice, so a failure of it is none of the command.
-            if !ls.prefix.is_empty() {
+            // `find` prints its advice, and its failure must not fail the command. A key without parts would be compared with all
+            // held locks.
+            if ls.prefix.contains([':', '/']) {
                 let _ = find(&store, &ls.prefix).await;
             }
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock::{Event, GrantWay, Label, Observer};
+use dlock::{Event, GrantWay, Label, Observer, OncePer};
 use serde_json::{Value, json};
 
 use crate::seen::{SeenLock, now_ms};
@@ -59,7 +59,7 @@ struct Known {
 #[derive(Clone, Debug)]
 pub(crate) struct Task {
     pub(crate) template: String,
-    pub(crate) period: Duration,
+    pub(crate) once_per: OncePer,
 }
 
 /// The activity of one lock of this process.
@@ -252,10 +252,10 @@ impl Known {
         if label.is_election() && !label.name().contains('<') && self.elections.len() < MOST_LOOKED_AT {
             self.elections.insert(id());
         }
-        if let Some(period) = *once_per
+        if let Some(once_per) = *once_per
             && self.tasks.len() < MOST_LOOKED_AT
         {
-            self.tasks.entry(id()).or_insert_with(|| Task { template: label.template().into(), period });
+            self.tasks.entry(id()).or_insert_with(|| Task { template: label.template().into(), once_per });
         }
     }
 

@@ -31,9 +31,9 @@ pub(crate) fn about(shared: &Shared, page: &OpenPage) -> Value {
 
 /// The locks that this process holds, the longest hold first, and those that its callers wait for, the most waiters first.
 pub(crate) fn here(shared: &Shared) -> Value {
-    let held = shared.registry.held();
+    let (held, count) = shared.registry.longest_held(MOST_LISTED);
     let namespace = shared.registry.defaults().namespace.clone();
-    let rows = held.iter().take(MOST_LISTED).map(|lock| {
+    let rows = held.iter().map(|lock| {
         json!({
             "key": shown(lock.key.as_str(), &namespace),
             "store": lock.backend,
@@ -53,7 +53,7 @@ pub(crate) fn here(shared: &Shared) -> Value {
         })
     });
     let (rows, hot): (Vec<_>, Vec<_>) = (rows.collect(), hot.collect());
-    json!({ "count": held.len(), "held": rows, "waited_count": waited.len(), "waited": hot, "now": now_ms() })
+    json!({ "count": count, "held": rows, "waited_count": waited.len(), "waited": hot, "now": now_ms() })
 }
 
 pub(crate) async fn leaders(shared: Arc<Shared>) -> Option<Value> {
@@ -109,9 +109,7 @@ pub(crate) async fn stores(shared: Arc<Shared>) -> Option<Value> {
 /// A lock that is taken once in each period.
 struct Task {
     name: String,
-    period: Duration,
-    /// By the clock of this host, if the offset of the periods is known.
-    next: Option<u64>,
+    once_per: OncePer,
     backend: Option<String>,
     /// `None` where the values of the call make the key. Then each has a record of its own.
     key: Option<Key>,
@@ -125,8 +123,7 @@ pub(crate) async fn tasks(shared: Arc<Shared>) -> Option<Value> {
         let once_per = site.once_per()?;
         Some(Task {
             name: site.name().into(),
-            period: once_per.period,
-            next: Some(next_boundary(once_per, now_ms())),
+            once_per,
             backend: site.backend().map(Into::into),
             key: site.fixed_key(),
             templates: site.templates().iter().map(ToString::to_string).collect(),
@@ -137,8 +134,7 @@ pub(crate) async fn tasks(shared: Arc<Shared>) -> Option<Value> {
     let others = shared.activity.tasks().into_iter().filter(|((_, name), _)| !names.contains(name));
     tasks.extend(others.map(|((backend, name), task)| Task {
         name,
-        period: task.period,
-        next: None,
+        once_per: task.once_per,
         backend: Some(backend),
         key: (!task.template.contains('<')).then(|| Key::rendered(&task.template)),
         templates: vec![task.template],
@@ -148,8 +144,8 @@ pub(crate) async fn tasks(shared: Arc<Shared>) -> Option<Value> {
         async move {
             let mut seen = last_success(&shared, &task).await.unwrap_or_else(|error| words(&error));
             seen["task"] = task.name.into();
-            seen["period"] = u64::try_from(task.period.as_millis()).unwrap_or(u64::MAX).into();
-            seen["next"] = task.next.into();
+            seen["period"] = u64::try_from(task.once_per.period.as_millis()).unwrap_or(u64::MAX).into();
+            seen["next"] = next_boundary(task.once_per, now_ms()).into();
             seen
         }
     });

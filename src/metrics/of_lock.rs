@@ -1,9 +1,9 @@
 //! The series of one lock in one store.
 
 use std::mem::Discriminant;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use dlock_contract::Mode;
 use dlock_runtime::{Event, GrantWay, Label, StoreLabel};
@@ -68,13 +68,14 @@ impl OfLock {
                 self.waiting.increment(1);
                 self.wait_limit.set("dlock_wait_limit_seconds", self, *wait);
                 self.max_hold.set("dlock_max_hold_seconds", self, *max_hold);
-                if self.once_per.set("dlock_once_per_seconds", self, *once_per) {
+                if self.once_per.set("dlock_once_per_seconds", self, once_per.map(|once_per| once_per.period)) {
                     self.time_of_first_call();
                 }
             }
             Event::Acquired { waited, way, .. } => {
                 self.waiting.decrement(1);
                 self.held.increment(1);
+                self.oldest.note_begin();
                 self.acquired.increment(1);
                 self.acquisition.record(*waited);
                 if *way != GrantWay::Request {
@@ -103,8 +104,8 @@ impl OfLock {
                 self.add_one("dlock_unsettled_total", "kind", kind.as_str());
             }
             Event::Renewed { remaining, ttl, held } => {
+                self.oldest.note_renewal(self, *held, *ttl);
                 self.renewed.increment(1);
-                self.oldest.note_held(self, *held);
                 self.lease_left.record(remaining.div_duration_f64(*ttl));
             }
             Event::RenewalFailed { .. } => self.add_one("dlock_renewals_total", "outcome", "failed"),
@@ -174,43 +175,95 @@ impl Limit {
 }
 
 /// When the longest of the present holds began. A histogram knows a hold only when it has ended.
+///
+/// Renewals tell of holds. They come through the observers' queue, so one may come after the end of its hold. Then another hold takes
+/// its place once the ttl is over.
 #[derive(Default)]
 struct OldestHold {
-    /// In milliseconds since 1970; zero if none is known. Only renewed holds are.
-    since_ms: AtomicU64,
+    /// The holds of this process.
+    count: AtomicI64,
+    /// Whether one is known. Nearly every hold ends before its first renewal.
+    is_known: AtomicBool,
+    known: Mutex<Option<Known>>,
     gauge: OnceLock<Gauge>,
 }
 
+/// Times in milliseconds since some moment, by a clock that is not set.
+struct Known {
+    began: i64,
+    renewed: i64,
+    ttl: i64,
+}
+
 /// Two times of one beginning differ by less: each is the present time minus the age of the hold.
-const SAME_BEGINNING_MS: u64 = 1000;
+const SAME_BEGINNING: i64 = 1000;
 
 impl OldestHold {
-    fn note_held(&self, of: &OfLock, held: Duration) {
-        let (since, known) = (begun_ms(held), self.since_ms.load(Ordering::Relaxed));
-        if known == 0 || since + SAME_BEGINNING_MS < known {
-            self.write(since, || metrics::gauge!("dlock_oldest_hold_timestamp_seconds", of.labels.clone()));
+    #[inline]
+    fn note_begin(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn note_renewal(&self, of: &OfLock, held: Duration, ttl: Duration) {
+        if self.count.load(Ordering::Relaxed) <= 0 {
+            return;
         }
+        let (now, began) = begun(held);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *known {
+            Some(oldest) if oldest.lives(now) && began > oldest.began + SAME_BEGINNING => return,
+            Some(oldest) if oldest.lives(now) && began >= oldest.began - SAME_BEGINNING => oldest.renewed = now,
+            _ => {
+                *known = Some(Known { began, renewed: now, ttl: millis(ttl) });
+                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(held);
+                let gauge = || metrics::gauge!("dlock_oldest_hold_timestamp_seconds", of.labels.clone());
+                self.gauge.get_or_init(gauge).set(since.as_secs_f64());
+            }
+        }
+        self.is_known.store(true, Ordering::Relaxed);
     }
 
     /// If this was the oldest one, the next renewal of another one counts. It is a third of a ttl away at most.
     #[inline]
     fn note_end(&self, held: Duration) {
-        let known = self.since_ms.load(Ordering::Relaxed);
-        if known != 0 && begun_ms(held) <= known + SAME_BEGINNING_MS {
-            self.write(0, || Gauge::noop());
+        let others = self.count.fetch_sub(1, Ordering::Relaxed) > 1;
+        if self.is_known.load(Ordering::Relaxed) {
+            self.forget(held, others);
         }
     }
 
     #[cold]
-    fn write(&self, since_ms: u64, gauge: impl FnOnce() -> Gauge) {
-        self.since_ms.store(since_ms, Ordering::Relaxed);
-        self.gauge.get_or_init(gauge).set(Duration::from_millis(since_ms).as_secs_f64());
+    fn forget(&self, held: Duration, others: bool) {
+        let (now, began) = begun(held);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_other = |oldest: &Known| oldest.lives(now) && began > oldest.began + SAME_BEGINNING;
+        if !others || !known.as_ref().is_some_and(is_other) {
+            *known = None;
+            self.is_known.store(false, Ordering::Relaxed);
+            if let Some(gauge) = self.gauge.get() {
+                gauge.set(0.0);
+            }
+        }
     }
 }
 
-fn begun_ms(held: Duration) -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(now.saturating_sub(held).as_millis()).unwrap_or(u64::MAX)
+impl Known {
+    /// A hold that lives is renewed within its ttl.
+    const fn lives(&self, now: i64) -> bool {
+        now - self.renewed <= self.ttl
+    }
+}
+
+/// Now, and when a hold of this age began.
+fn begun(held: Duration) -> (i64, i64) {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    let now = millis(START.elapsed());
+    (now, now - millis(held))
+}
+
+fn millis(length: Duration) -> i64 {
+    i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn with(labels: &[metrics::Label], name: &'static str, value: &'static str) -> Vec<metrics::Label> {

@@ -97,14 +97,14 @@ async fn shares(url: &str, theirs: impl Fn(&str, u32, u32) -> Command) {
 async fn deaths(url: &str, theirs: impl Fn(&str, u32, u32) -> Command) {
     for is_killed in [true, false] {
         let (registry, id) = (open(url).await, fresh(url));
-        let theirs = Foreign::start(theirs(&id, 2, 12));
-        let end = Instant::now() + 10 * SECOND;
+        let theirs = Foreign::start(theirs(&id, 2, 16));
         let mut waiter = Child::spawn("wait", &[(URL, url), (ID, &id)]).unwrap();
         // It has been in the queue before, and is there again.
         for line in ["held", "waits"] {
             waiter.wait_line(line, LONG).unwrap();
         }
         if is_killed { waiter.kill9() } else { waiter.stop() }.unwrap();
+        let end = Instant::now() + 10 * SECOND;
         // A dead head that stayed would keep this process out while theirs go on.
         let ours = futures::future::join(holds_until(&registry, &id, end), holds_until(&registry, &id, end)).await;
         let (ours, theirs) = (ours.0 + ours.1, tokio::task::spawn_blocking(|| theirs.seen()).await.unwrap());

@@ -15,8 +15,8 @@ use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
-    // The faults of a cluster are in `store/`, and with literal names only the names differ. Of a server with its defaults the
-    // elections take longer.
+    // The faults of a cluster are in `store/`, and with literal names only the names differ. A server with its default
+    // settings elects more slowly.
     let further: [(&str, conformance::Start); 3] = [
         ("etcd-cluster", cluster),
         ("etcd-literal", || server("etcd-literal", "?keys=literal")),

@@ -10,7 +10,7 @@ use dlock_contract::{BootInstant, LockKey};
 /// The most holds that a process has in a row while another process waits.
 pub(super) const MOST_HOLDS: u32 = 8;
 
-/// Holds with a longer pause between them are no streak.
+/// Holds with a longer pause between them are not one streak.
 const STREAK_PAUSE: Duration = Duration::from_secs(1);
 
 /// A waiter asks again after about a quarter of the time for which it has seen the present hold, within these bounds.
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_ends_with_the_hold_of_another_process_and_with_a_pause() {
+    fn a_streak_ends_with_the_hold_of_another_process_and_with_a_pause() {
         let (streaks, start) = (Streaks::default(), Clock::manual().now());
         let key = LockKey::new("t", Key::text("k")).unwrap();
         let at = |ms: u64| start.after(Duration::from_millis(ms));

@@ -53,19 +53,19 @@ impl Redlock {
         waits: bool,
         patience: Patience,
     ) -> Result<(Tally, bool)> {
-        let row = self.streaks.state(&claim.key, self.clock.now());
+        let streak = self.streaks.state(&claim.key, self.clock.now());
         let asked = Arc::new(Asked {
             claim: claim.clone(),
             round: round.clone(),
             process: self.process.clone(),
             remembered: if waits { WAITER_MEMORY.as_micros() } else { 0 },
             // A caller that does not wait would hear that a free lock is taken.
-            gives_way: waits && row.had_share,
-            is_noted: row.is_noted,
-            watches: row.gets_share,
+            gives_way: waits && streak.had_share,
+            is_noted: streak.is_noted,
+            watches: streak.gets_share,
         });
-        if !row.others
-            && !row.is_noted
+        if !streak.others
+            && !streak.is_noted
             && let Some(taken) = self.take_if_free(&asked, patience).await?
         {
             return Ok(taken);

@@ -92,9 +92,9 @@ async fn follow(
             Some(Wish::Break { .. }) if is_breaking => {
                 model.say("the store has not answered the last break yet".into())
             }
-            Some(Wish::Break { key, hold }) => {
+            Some(Wish::Break { key, hold, why }) => {
                 let lock = store.registry.lock(Key::from(&key)).backend(&store.backend);
-                let breaking = lock.break_hold(hold).by(operator()).because("dlock watch").into_future();
+                let breaking = lock.break_hold(hold).by(operator()).because(why).into_future();
                 is_breaking = true;
                 asked = Some(breaking.map(move |broken| Answer::Broken(hold, broken, key)).boxed_local());
             }

@@ -47,7 +47,7 @@ pub(super) enum Focus {
     Filter,
     /// All that is known of one lock.
     Details,
-    /// "Break it?"
+    /// "Break it?" The reason is being written.
     Confirm,
 }
 
@@ -55,13 +55,15 @@ pub(super) enum Focus {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wish {
     Quit,
-    Break { key: LockKey, hold: HoldId },
+    Break { key: LockKey, hold: HoldId, why: String },
 }
 
 #[derive(Debug)]
 pub(super) struct Model {
     pub(super) prefix: String,
     pub(super) filter: String,
+    /// Why a hold is to be broken. Both sides log it.
+    pub(super) why: String,
     pub(super) order: Order,
     pub(super) focus: Focus,
     pub(super) table: TableState,
@@ -84,6 +86,7 @@ impl Model {
         Self {
             prefix,
             filter: String::new(),
+            why: String::new(),
             order: Order::Waiters,
             focus: Focus::Table,
             table: TableState::default(),
@@ -179,10 +182,13 @@ impl Model {
     fn select(&mut self, selected: Option<(LockKey, Option<HoldId>)>) {
         let rows = self.rows();
         let same = |row: &&Row| Some((&row.lock, row.hold)) == selected.as_ref().map(|(lock, hold)| (lock, *hold));
-        let at = rows.iter().position(same).or_else(|| self.table.selected()).unwrap_or(0);
+        let still = rows.iter().position(same);
+        let at = still.or_else(|| self.table.selected()).unwrap_or(0);
         let at = (!rows.is_empty()).then(|| at.min(rows.len() - 1));
-        if at.is_none() && matches!(self.focus, Focus::Details | Focus::Confirm) {
+        // Another hold has its line now. The reason was not written for that one.
+        if still.is_none() && matches!(self.focus, Focus::Details | Focus::Confirm) {
             self.focus = Focus::Table;
+            self.why.clear();
         }
         self.table.select(at);
     }
@@ -210,19 +216,31 @@ impl Model {
             }
             Focus::Details => {
                 match key.code {
-                    KeyCode::Char('b') => self.focus = Focus::Confirm,
+                    KeyCode::Char('b') if self.selected().is_some_and(|row| row.hold.is_some()) => {
+                        self.focus = Focus::Confirm;
+                    }
                     KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.focus = Focus::Table,
                     _ => {}
                 }
                 None
             }
             Focus::Confirm => {
-                self.focus = Focus::Table;
-                if key.code != KeyCode::Char('y') {
-                    return None;
+                match key.code {
+                    KeyCode::Char(c) => self.why.push(c),
+                    KeyCode::Backspace => drop(self.why.pop()),
+                    KeyCode::Esc => {
+                        self.why.clear();
+                        self.focus = Focus::Table;
+                    }
+                    KeyCode::Enter if !self.why.trim().is_empty() => {
+                        self.focus = Focus::Table;
+                        let why = std::mem::take(&mut self.why);
+                        let row = self.selected()?;
+                        return row.hold.map(|hold| Wish::Break { key: row.lock.clone(), hold, why });
+                    }
+                    _ => {}
                 }
-                let row = self.selected()?;
-                row.hold.map(|hold| Wish::Break { key: row.lock.clone(), hold })
+                None
             }
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
     if matches!(model.focus, Focus::Details | Focus::Confirm)
         && let Some(row) = model.selected()
     {
-        draw_details(frame, row, model.focus == Focus::Confirm);
+        draw_details(frame, row, (model.focus == Focus::Confirm).then_some(&model.why));
     }
 }
 
@@ -120,7 +120,7 @@ fn bar(left: Option<Duration>, full: Duration) -> Line<'static> {
     if filled < 3.0 { line.red() } else { line.green() }
 }
 
-fn draw_details(frame: &mut Frame<'_>, row: &Row, asks: bool) {
+fn draw_details(frame: &mut Frame<'_>, row: &Row, why: Option<&String>) {
     let text = |value: Option<String>| value.unwrap_or_else(|| "–".into());
     let mut lines = vec![
         Line::from(row.key.clone()).bold(),
@@ -132,11 +132,12 @@ fn draw_details(frame: &mut Frame<'_>, row: &Row, asks: bool) {
         Line::from(format!("waiters   {}", text(row.waiters.map(|count| count.to_string())))),
         Line::from(format!("in store  {}", row.names.join("  "))),
     ];
-    if asks {
+    if let Some(why) = why {
         lines.insert(0, Line::from("Break it? Until the holder hears of it, two may work under the lock.").red());
+        lines.insert(1, Line::from(format!("why       {why}_")));
     }
     // At the border, so that no small window hides them.
-    let keys = if asks { " y break  n back " } else { " b break  esc back " };
+    let keys = if why.is_some() { " enter break  esc back " } else { " b break  esc back " };
     let full = frame.area();
     let (width, height) = (full.width.saturating_sub(4).min(90), full.height.saturating_sub(2).min(14));
     let area = Rect::new((full.width - width) / 2, (full.height - height) / 2, width, height);
@@ -184,9 +185,12 @@ mod tests {
     fn details_and_the_question_are_drawn_over_the_table() {
         let mut model = model();
         model.focus = Focus::Confirm;
+        model.why = "web-3 hangs".into();
         let asked = drawn(&mut model, 80, 20);
-        assert!(asked.contains("0123456789abcdef") && asked.contains("Break it?"), "{asked}");
-        assert!(drawn(&mut model, 40, 12).contains("y break  n back"));
+        for text in ["0123456789abcdef", "Break it?", "web-3 hangs_"] {
+            assert!(asked.contains(text), "{asked}");
+        }
+        assert!(drawn(&mut model, 40, 12).contains("enter break  esc back"));
         drawn(&mut model, 2, 1);
     }
 

@@ -336,7 +336,7 @@ impl Acquisition {
 pub(super) fn asked(wait: Wait, max_hold: Duration, once_per: Option<&OncePer>) -> Event {
     let wait = if let Wait::UpTo(longest) = wait { Some(longest) } else { None };
     let max_hold = Some(max_hold).filter(|longest| *longest < LONGEST);
-    Event::Asked { wait, max_hold, once_per: once_per.map(|once_per| once_per.period) }
+    Event::Asked { wait, max_hold, once_per: once_per.copied() }
 }
 
 #[cfg(test)]

@@ -133,8 +133,11 @@ impl Acquisition {
                 self.store.backend.expects_others(&self.claim.key);
                 let until = self.wait_ends;
                 Box::pin(async move {
-                    // The caller with the turn may wait for the hold of an enclosing call, under another name of the store.
-                    self.check_other_names().await?;
+                    // The caller with the turn may wait for the hold of an enclosing call, under another name of the store. Holds of
+                    // several readers, or of several permits, do not exclude each other.
+                    if !self.claim.mode.is_shared() {
+                        self.check_other_names().await?;
+                    }
                     self.wait_for_turn(waiting, until).await
                 })
                 .await

@@ -1,6 +1,5 @@
 //! Inspection: what is held here, what is held in a store, and breaking a hold.
 
-use std::cmp::Reverse;
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
@@ -340,6 +339,12 @@ impl Registry {
     /// asked.
     #[must_use]
     pub fn held(&self) -> Vec<HeldLock> {
+        self.longest_held(usize::MAX).0
+    }
+
+    /// As [`held`](Self::held), for a page that shows some of 100,000 locks: at most `limit` of them, and how many there are.
+    #[must_use]
+    pub fn longest_held(&self, limit: usize) -> (Vec<HeldLock>, usize) {
         let shared = self.context().shared();
         let now = shared.clock.now();
         let held_lock = |tenure: Arc<Tenure>| {
@@ -353,10 +358,14 @@ impl Registry {
                 held: now.since(tenure.since),
             }
         };
-        let mut held: Vec<_> =
-            shared.renewals.holds().into_iter().filter(|tenure| tenure.is_held()).map(held_lock).collect();
-        held.sort_by_key(|lock| Reverse(lock.held));
-        held
+        let mut held = shared.renewals.holds();
+        let count = held.len();
+        if count > limit {
+            held.select_nth_unstable_by_key(limit, |tenure| tenure.since);
+            held.truncate(limit);
+        }
+        held.sort_by_key(|tenure| tenure.since);
+        (held.into_iter().map(held_lock).collect(), count)
     }
 
     /// The id in the store of the hold that this id names; `None` if it names an earlier caller of a hold that is passed on

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, LossCause};
+use dlock_contract::{Error, ErrorKind, LossCause, OncePer};
 
 /// An event of one lock.
 #[derive(Clone, Debug)]
@@ -17,8 +17,8 @@ pub enum Event {
         wait: Option<Duration>,
         /// The longest hold; `None` for a leadership without one.
         max_hold: Option<Duration>,
-        /// The period of `once_per`.
-        once_per: Option<Duration>,
+        /// The periods of `once_per`.
+        once_per: Option<OncePer>,
     },
     /// The caller dropped the call before its end, as a `select!` or a timeout does.
     GivenUp {
@@ -88,7 +88,7 @@ pub enum Event {
         remaining: Duration,
         /// The ttl of the hold.
         ttl: Duration,
-        /// From the grant to the renewal.
+        /// The age of the hold. A hold that was passed on (`cohort`) begins then.
         held: Duration,
     },
     /// A renewal failed. The lock is still held until its validity ends.

@@ -1,26 +1,23 @@
 //! At most one line of a kind in each second for each store, whatever the load. The level debug has all lines.
 //!
-//! A process that stood still finds thousands of its locks lost in one moment. The first one is logged. A second later, one line
-//! says how many lines were left out.
+//! A process that stood still finds thousands of its locks lost in one moment. The first one is logged. The next line of the kind says
+//! how many were left out; if there is none, a line of its own does.
 
 use std::collections::HashMap;
-use std::mem::{Discriminant, discriminant};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::BootInstant;
 
-use crate::events::event::Event;
-
 /// The time between two lines of a kind.
 pub(crate) const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The stores and kinds of events that had lines.
+/// The stores and kinds that had lines.
 #[derive(Default)]
 pub(crate) struct LineLimit(Mutex<HashMap<Line, Window>>);
 
-/// Which lines count together: the store's name and the kind of the event.
-pub(crate) type Line = (Arc<str>, Discriminant<Event>);
+/// Which lines count together: the store's name, the kind of the event, and its cause or the kind of its error.
+pub(crate) type Line = (Arc<str>, &'static str, &'static str);
 
 struct Window {
     since: BootInstant,
@@ -30,12 +27,17 @@ struct Window {
 /// Whether an event has a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Admitted {
-    Line,
-    /// It is counted. `first`: it is the first one that is left out, so somebody must say at `end` how many there were.
-    LeftOut {
-        first: bool,
-        end: BootInstant,
-    },
+    /// So many were left out before it.
+    Line { left_out: u64 },
+    /// It is counted. If it is the first one of its second, somebody has to look later whether a line has told of it.
+    LeftOut { look: Option<Look> },
+}
+
+/// When to look whether a line has told of those that were left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Look {
+    pub(crate) at: BootInstant,
+    since: BootInstant,
 }
 
 impl LineLimit {
@@ -43,29 +45,26 @@ impl LineLimit {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(window) = windows.get_mut(line) else {
             windows.insert(line.clone(), Window { since: now, left_out: 0 });
-            return Admitted::Line;
+            return Admitted::Line { left_out: 0 };
         };
-        // While some are left out, the line that counts them is the next one.
-        if window.left_out == 0 && now.since(window.since) >= LINE_INTERVAL {
+        if now.since(window.since) >= LINE_INTERVAL {
             window.since = now;
-            return Admitted::Line;
+            return Admitted::Line { left_out: std::mem::take(&mut window.left_out) };
         }
         window.left_out += 1;
-        Admitted::LeftOut { first: window.left_out == 1, end: window.since.after(LINE_INTERVAL) }
+        let look = Look { at: window.since.after(2 * LINE_INTERVAL), since: window.since };
+        Admitted::LeftOut { look: (window.left_out == 1).then_some(look) }
     }
 
-    /// How many lines were left out. The line about them begins a new second.
-    pub(crate) fn take_left_out(&self, line: &Line, now: BootInstant) -> u64 {
+    /// How many lines no line has told of.
+    pub(crate) fn take_untold(&self, line: &Line, look: Look) -> u64 {
         let mut windows = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.get_mut(line).map_or(0, |window| {
-            window.since = now;
+        let window = windows.get_mut(line).filter(|window| window.since == look.since);
+        window.map_or(0, |window| {
+            window.since = look.at;
             std::mem::take(&mut window.left_out)
         })
     }
-}
-
-pub(crate) fn line_about(store: &Arc<str>, event: &Event) -> Line {
-    (store.clone(), discriminant(event))
 }
 
 #[cfg(test)]
@@ -77,24 +76,23 @@ mod tests {
     #[test]
     fn each_second_has_one_line_of_a_kind_for_each_store() {
         let (limit, clock) = (LineLimit::default(), Clock::manual());
-        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
-        let near = line_about(&one, &Event::NearExpiry { remaining: LINE_INTERVAL });
-        let busy = line_about(&one, &Event::Busy { waited: LINE_INTERVAL });
-        let of_other = line_about(&other, &Event::Busy { waited: LINE_INTERVAL });
-        assert!([&near, &busy, &of_other].iter().all(|line| limit.admit(line, clock.now()) == Admitted::Line));
-        let end = clock.now().after(LINE_INTERVAL);
+        let line = |store: &str, cause| (store.into(), "lost", cause);
+        let lost = line("one", "deadline");
+        for line in [&lost, &line("one", "broken"), &line("two", "deadline")] {
+            assert_eq!(limit.admit(line, clock.now()), Admitted::Line { left_out: 0 });
+        }
         clock.advance(LINE_INTERVAL / 2);
-        assert_eq!(limit.admit(&near, clock.now()), Admitted::LeftOut { first: true, end });
-        assert_eq!(limit.admit(&near, clock.now()), Admitted::LeftOut { first: false, end });
+        let Admitted::LeftOut { look: Some(look) } = limit.admit(&lost, clock.now()) else { panic!("it is left out") };
+        assert_eq!(limit.admit(&lost, clock.now()), Admitted::LeftOut { look: None });
         clock.advance(LINE_INTERVAL / 2);
-        assert_eq!(limit.admit(&busy, clock.now()), Admitted::Line);
-        // The line about those that were left out is late.
-        assert_eq!(limit.admit(&near, clock.now()), Admitted::LeftOut { first: false, end });
-        assert_eq!(limit.take_left_out(&near, clock.now()), 3);
-        assert!(matches!(limit.admit(&near, clock.now()), Admitted::LeftOut { first: true, .. }));
-        clock.advance(LINE_INTERVAL);
-        assert_eq!(limit.take_left_out(&near, clock.now()), 1);
-        clock.advance(LINE_INTERVAL);
-        assert_eq!(limit.admit(&near, clock.now()), Admitted::Line);
+        // The next line tells of them, and nobody has to.
+        assert_eq!(limit.admit(&lost, clock.now()), Admitted::Line { left_out: 2 });
+        assert_eq!(limit.take_untold(&lost, look), 0);
+        let Admitted::LeftOut { look: Some(look) } = limit.admit(&lost, clock.now()) else { panic!("it is left out") };
+        assert_eq!(look.at, clock.now().after(2 * LINE_INTERVAL));
+        clock.advance(2 * LINE_INTERVAL);
+        assert_eq!(limit.take_untold(&lost, look), 1);
+        // The line that has told of it is one of this second.
+        assert!(matches!(limit.admit(&lost, clock.now()), Admitted::LeftOut { look: Some(_) }));
     }
 }

@@ -6,6 +6,7 @@ use dlock_contract::LossCause;
 use dlock_store::line;
 
 use crate::events::event::Event;
+use crate::events::line_limit::Line;
 use crate::site::{Label, StoreLabel};
 
 /// A line about one lock: its name, its key, its store with host and port, and the id of its hold. Of a sensitive key it shows
@@ -36,23 +37,30 @@ macro_rules! line_at {
     };
 }
 
-/// The kind of a line with the level warn or error that any number of calls can cause.
-pub(super) const fn limited(event: &Event) -> Option<&'static str> {
+/// The kind of lines about lost holds.
+pub(super) const LOST: &str = "lost";
+
+/// The kind of a line with the level warn or error that any number of calls can cause, and its cause or the kind of its error.
+pub(super) const fn limited(event: &Event) -> Option<(&'static str, &'static str)> {
     match event {
-        Event::Failed { .. } => Some("failed"),
-        Event::Lost { .. } => Some("lost"),
-        Event::NotSettled { .. } => Some("not settled"),
-        Event::NearExpiry { .. } => Some("near expiry"),
+        // Its line has the level info.
+        Event::Lost { cause: LossCause::Shutdown, .. } => None,
+        Event::Lost { cause, .. } => Some((LOST, cause.as_str())),
+        Event::Failed { kind, .. } => Some(("failed", kind.as_str())),
+        Event::NotSettled { kind, .. } => Some(("not settled", kind.as_str())),
+        Event::NearExpiry { .. } => Some(("near expiry", "")),
         _ => None,
     }
 }
 
 /// Writes how many lines of a kind were left out.
-pub(super) fn write_left_out(store: &StoreLabel, kind: &'static str, left_out: u64) {
-    let store = store.clone();
+pub(super) fn write_left_out(store: &StoreLabel, (_, kind, cause): &Line, left_out: u64) {
+    let (store, kind, cause) = (store.clone(), *kind, *cause);
     line(move || {
         let (backend, host) = (&*store.name, store.host.as_deref());
-        tracing::warn!(target: "dlock", backend, host, kind, left_out, "more such lines were left out; the level debug has them");
+        tracing::warn!(
+            target: "dlock", backend, host, kind, cause, left_out, "more such lines were left out; the level debug has them"
+        );
     });
 }
 
@@ -62,7 +70,11 @@ pub(crate) fn short(length: Duration) -> String {
 }
 
 /// Writes the line of an event, if it has one.
-pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
+///
+/// A line with the level warn or error has the level debug if it is not told. `told` is how many lines of the kind were left out
+/// before it.
+pub(super) fn write(label: &Label, event: &Event, told: Option<u64>) {
+    let (is_told, left_out) = (told.is_some(), told.filter(|count| *count > 0));
     match event {
         Event::Asked { .. } | Event::Renewed { .. } | Event::Succeeded { .. } | Event::Deadlock { .. } => {}
         Event::Acquired { waited, attempts, .. } => {
@@ -73,7 +85,7 @@ pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
         Event::AlreadyRun { waited } => line_of!(debug, label, waited = %short(*waited), "already run"),
         Event::TimedOut { waited, attempts } => line_of!(debug, label, waited = %short(*waited), attempts, "timed out"),
         Event::Failed { kind, reason, code, waited } => {
-            line_at!(warn if is_told, label, kind = kind.as_str(), %reason, code = code.as_deref(), waited = %short(*waited), "failed");
+            line_at!(warn if is_told, label, left_out, kind = kind.as_str(), %reason, code = code.as_deref(), waited = %short(*waited), "failed");
         }
         Event::Released { held } => line_of!(debug, label, held = %short(*held), "released"),
         // A shutdown that cuts a body off says so in its report.
@@ -81,7 +93,7 @@ pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
             line_of!(info, label, cause = cause.as_str(), held = %short(*held), "{}", cause.message());
         }
         Event::Lost { cause, held, reason, code } => {
-            line_at!(error if is_told, label, cause = cause.as_str(), held = %short(*held), reason = reason.as_deref(), code = code.as_deref(), "{}", cause.message());
+            line_at!(error if is_told, label, left_out, cause = cause.as_str(), held = %short(*held), reason = reason.as_deref(), code = code.as_deref(), "{}", cause.message());
         }
         Event::RenewalFailed { reason, code, remaining } => {
             line_of!(debug, label, %reason, code = code.as_deref(), remaining = %short(*remaining), "renewal failed");
@@ -90,7 +102,7 @@ pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
             line_of!(debug, label, %reason, code = code.as_deref(), "release failed");
         }
         Event::NotSettled { kind, held } => {
-            line_at!(error if is_told, label, kind = kind.as_str(), held = %short(*held), "not settled")
+            line_at!(error if is_told, label, left_out, kind = kind.as_str(), held = %short(*held), "not settled")
         }
         Event::OptionsIgnored { options, holder } => {
             line_of!(debug, label, %options, %holder, "joined a hold, which keeps its own options");
@@ -99,7 +111,7 @@ pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
             line_of!(warn, label, here = label.place(), %elsewhere, "two locks are taken in opposite orders");
         }
         Event::NearExpiry { remaining } => {
-            line_at!(warn if is_told, label, remaining = %short(*remaining), "near expiry")
+            line_at!(warn if is_told, label, left_out, remaining = %short(*remaining), "near expiry")
         }
     }
 }

@@ -17,7 +17,7 @@ use dlock_store::engine::simulation::is_here as is_simulated;
 use dlock_store::{background, drop_elsewhere, is_ours};
 
 use crate::events::event::Event;
-use crate::events::line_limit::{Admitted, Line, LineLimit, line_about};
+use crate::events::line_limit::{Admitted, Line, LineLimit, Look};
 use crate::events::lines;
 use crate::events::outage_log::{Failed, OutageLog, Why};
 use crate::events::store_event::StoreEvent;
@@ -228,33 +228,34 @@ impl Events {
             Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
-        lines::write(label, event, is_told && self.has_line(label, event));
+        let left_out = if is_told { self.admitted(label, event) } else { None };
+        lines::write(label, event, left_out);
     }
 
-    /// Whether there is room for a line with the level warn or error. If it is the first one without, a line follows that counts them.
-    fn has_line(self: &Arc<Self>, label: &Label, event: &Event) -> bool {
-        let Some(kind) = lines::limited(event) else { return true };
-        let line = line_about(&label.store_label().name, event);
+    /// If there is room for a line with the level warn or error: how many were left out before it.
+    fn admitted(self: &Arc<Self>, label: &Label, event: &Event) -> Option<u64> {
+        let Some((kind, cause)) = lines::limited(event) else { return Some(0) };
+        let line = (label.store_label().name.clone(), kind, cause);
         match self.limit.admit(&line, self.clock.now()) {
-            Admitted::Line => return true,
-            Admitted::LeftOut { first: true, end } if !is_simulated() => {
+            Admitted::Line { left_out } => return Some(left_out),
+            Admitted::LeftOut { look: Some(look) } if !is_simulated() => {
                 let (events, store) = (self.clone(), label.store_label().clone());
                 // Without our thread there is no such line.
                 if let Ok(background) = background() {
-                    background.spawn(async move { events.tell_left_out(&store, kind, &line, end).await });
+                    background.spawn(async move { events.tell_left_out(&store, &line, look).await });
                 }
             }
             Admitted::LeftOut { .. } => {}
         }
-        false
+        None
     }
 
-    async fn tell_left_out(&self, store: &StoreLabel, kind: &'static str, line: &Line, end: BootInstant) {
-        self.clock.sleep_until(end).await;
-        let left_out = self.limit.take_left_out(line, self.clock.now());
-        // The lines about an outage count them.
-        if !self.outages.is_failing(&store.name) {
-            lines::write_left_out(store, kind, left_out);
+    async fn tell_left_out(&self, store: &StoreLabel, line: &Line, look: Look) {
+        self.clock.sleep_until(look.at).await;
+        let left_out = self.limit.take_untold(line, look);
+        // The lines about an outage count lost holds.
+        if left_out > 0 && !(line.1 == lines::LOST && self.outages.is_failing(&store.name)) {
+            lines::write_left_out(store, line, left_out);
         }
     }
 

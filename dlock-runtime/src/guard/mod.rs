@@ -112,6 +112,16 @@ impl Guard {
         Ok(())
     }
 
+    /// Asks the store whether the lock is still held, and prolongs it by its ttl, as [`Held::confirm`] does. Outside of the body
+    /// whose hold it has joined, a guard prolongs nothing.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check) and [`Held::confirm`].
+    pub async fn confirm(&self) -> Result<()> {
+        self.check()?;
+        Held::confirm(self).await
+    }
+
     /// Ready once the hold is lost; for the task that runs the body.
     pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
         poll_guarded(cx, |cx| match &self.joined {

@@ -6,6 +6,7 @@
 //! May know the queue, into which it passes turns and holds; nothing of guards, of waiting for a lock or of the user's code.
 
 pub(crate) mod abandon;
+mod attend;
 pub(crate) mod circuit_breaker;
 pub(crate) mod cleanup;
 pub(crate) mod cohort;

@@ -5,11 +5,9 @@
 //! failure, #775.)
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Error, ErrorKind, Result, Standing, Validity};
@@ -24,110 +22,10 @@ use crate::events::requesting::Requesting;
 use crate::events::store_event::{Operation, RequestOutcome};
 use crate::hold::duties::{FailedRenewal, on_tick};
 use crate::hold::loss_cause::cause_of_loss;
-use crate::hold::release;
-use crate::hold::tenure::{RenewalSchedule, Tenure};
+use crate::hold::tenure::Tenure;
 
 /// The most renewals in one request. A request of bounded size delays no other one for long.
-const BATCH_LIMIT: usize = 256;
-
-impl RenewalSchedule {
-    /// Takes a hold over.
-    ///
-    /// # Errors
-    /// If there is no thread to renew on. Then the hold must not be used.
-    pub(crate) fn add(self: &Arc<Self>, tenure: &Arc<Tenure>) -> Result<()> {
-        if self.dead.load(Ordering::Acquire) {
-            return Err(Error::new(
-                ErrorKind::Internal,
-                "dlock's renewal task has ended, so no lock can be renewed; restart the process",
-            ));
-        }
-        if !self.started.load(Ordering::Acquire) && !self.started.swap(true, Ordering::AcqRel) {
-            let schedule = self.clone();
-            background()?.spawn(async move {
-                if AssertUnwindSafe(schedule.run()).catch_unwind().await.is_err() {
-                    schedule.dead.store(true, Ordering::Release);
-                }
-            });
-        }
-        self.watch_session(tenure)?;
-        self.put(tenure);
-        Ok(())
-    }
-
-    async fn run(&self) {
-        while !self.stopped.load(Ordering::Acquire) {
-            let (due, next) = self.take_due();
-            self.attend(due);
-            let attended = std::mem::take(&mut self.lock().attended);
-            // Outside of the lock: dropping the last reference to a hold passes its turn on.
-            drop(attended);
-            tokio::select! {
-                biased;
-                () = self.clock.sleep_until(next) => {}
-                () = self.earlier.notified() => {}
-            }
-        }
-    }
-
-    /// Does the due work of each hold. Renewals of one store go into one request.
-    fn attend(&self, due: Vec<Arc<Tenure>>) {
-        let now = self.clock.now();
-        let mut renewals: BTreeMap<(usize, Option<u64>), Vec<Arc<Tenure>>> = BTreeMap::new();
-        for tenure in due {
-            if let Some(cause) = tenure.overdue(now) {
-                tenure.lose(cause);
-                continue;
-            }
-            let mut duties = tenure.duties();
-            // Checked under this mutex, because a release checks under it whether a renewal is under way.
-            if !tenure.is_held() {
-                let release_ends = std::mem::replace(&mut duties.release_ends, BootInstant::NEVER);
-                drop(duties);
-                if release_ends <= now {
-                    release::unpolled(tenure);
-                }
-                continue;
-            }
-            if !duties.near_told && now >= tenure.near_expiry() {
-                duties.near_told = true;
-                let remaining = tenure.valid_until().since(now);
-                tenure.shared.events.send(&tenure.label, Event::NearExpiry { remaining });
-            }
-            if duties.next_renewal <= now && duties.renewals == 0 {
-                duties.renewals = 1;
-                let store = Arc::as_ptr(&tenure.store) as usize;
-                renewals.entry((store, tenure.hold.group())).or_default().push(tenure.clone());
-            }
-            drop(duties);
-            if !planted("a hold leaves the schedule early") {
-                self.put(&tenure);
-            }
-        }
-        // Groups of one store are side by side, so that few groups are cut by the end of a batch.
-        let mut batch: Vec<Arc<Tenure>> = Vec::new();
-        for (_, tenures) in renewals {
-            for tenure in tenures {
-                if batch.first().is_some_and(|first| !Arc::ptr_eq(&first.store, &tenure.store))
-                    || batch.len() >= BATCH_LIMIT
-                {
-                    self.renew(std::mem::take(&mut batch));
-                }
-                batch.push(tenure);
-            }
-        }
-        if !batch.is_empty() {
-            self.renew(batch);
-        }
-    }
-
-    /// Renews a batch in a task of its own, so that a slow store delays no other.
-    fn renew(&self, batch: Vec<Arc<Tenure>>) {
-        let Ok(background) = background() else { return };
-        let clock = self.clock.clone();
-        background.spawn(renew(clock, batch));
-    }
-}
+pub(super) const BATCH_LIMIT: usize = 256;
 
 /// Renews holds of one store now, ahead of their schedule and beside a renewal that is under way. That renewal may have
 /// left too early, and its answer may take long. The returned future ends when the store has answered, or when the
@@ -145,7 +43,8 @@ pub(crate) fn confirm(clock: &Clock, mut holds: Vec<Arc<Tenure>>) -> impl Future
     join_all(answered).map(drop)
 }
 
-async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
+/// Renews holds of one store by one request.
+pub(super) async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     batch.sort_by_key(|tenure| Reverse(renewal_bound(tenure)));
     let Some(first) = batch.first() else { return };
     let holds: Vec<_> = batch.iter().map(|tenure| &tenure.hold).collect();

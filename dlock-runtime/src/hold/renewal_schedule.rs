@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use dlock_contract::BootInstant;
 use dlock_store::Clock;
@@ -13,6 +13,7 @@ use crate::hold::duties::Duties;
 use crate::hold::release::release_bound;
 use crate::hold::tenure::{DueHolds, RenewalSchedule, SessionWatch, Tenure};
 use crate::queue::TAKEN_UP_WITHIN;
+use crate::sync::{Mutex, MutexGuard, planted};
 
 impl RenewalSchedule {
     pub(crate) fn new(clock: &Clock) -> Self {
@@ -60,11 +61,12 @@ impl RenewalSchedule {
 
     /// Puts a hold at the time of its next duty.
     pub(super) fn put(&self, hold: &Arc<Tenure>) {
+        let early = planted("a duty is decided before the schedule is locked").then(|| hold.next_duty(&hold.duties()));
         let mut table = self.lock();
         let mut duties = hold.duties();
         let before = std::mem::replace(&mut duties.due, BootInstant::NEVER);
         table.due.remove(&(before, hold.number()));
-        let Some(due) = hold.next_duty(&duties) else { return };
+        let Some(due) = early.unwrap_or_else(|| hold.next_duty(&duties)) else { return };
         duties.due = due;
         table.due.insert((due, hold.number()), hold.clone());
         if due < table.sleeping_until {
@@ -82,7 +84,13 @@ impl RenewalSchedule {
             hold.duties().due = BootInstant::NEVER;
         }
         let next = table.due.first_key_value().map_or(BootInstant::NEVER, |(key, _)| key.0);
-        table.attended.clone_from(&due);
+        if !planted("a hold that is attended to is in no list") {
+            table.attended.clone_from(&due);
+        }
+        if planted("the sleep is noted after the look") {
+            drop(table);
+            table = self.lock();
+        }
         table.sleeping_until = next;
         (due, next)
     }

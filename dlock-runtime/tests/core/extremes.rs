@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Backoff, Cohort, Defaults, Error, ErrorKind, Lock, Mode, OncePer, Registry, Renew, Retry, Wait};
 
-use crate::support::{MS, World, test};
+use crate::support::{MS, World, calm, test};
 
 const MAX: Duration = Duration::MAX;
 const NANO: Duration = Duration::from_nanos(1);
@@ -118,10 +118,13 @@ fn the_extremes_of_the_builder_are_taken_or_refused_by_name() {
             let run = extreme(world.lock("k")).run(|_| async {}).await;
             run.unwrap_or_else(|error| panic!("{option}: {error}"));
             // A caller that waits makes its pauses, and a release its hand-over.
-            let held = extreme(world.lock("other")).acquire().await.expect(option);
+            let (end, ended) = tokio::sync::oneshot::channel::<()>();
+            let holding = tokio::spawn(extreme(world.lock("other")).run(|_| ended));
+            calm().await;
             let waiting = tokio::spawn(extreme(world.lock("other")).run(|_| async {}));
             world.pass(MS * 20).await;
-            let _ = held.release().await;
+            drop(end);
+            let _ = holding.await.unwrap();
             waiting.abort();
         }
     });

@@ -155,6 +155,9 @@ fn the_holds_of_this_process_are_listed_without_asking_a_store() {
         assert_eq!((&a.key, &b.key, &*a.backend), (&full("a"), &full("b"), "m"));
         assert_eq!((a.held, a.id), (3 * SECOND, id_of(&world, "a").await));
         assert_eq!(a.token, Some(first.fence().unwrap().get()));
+        let (longest, count) = world.registry.longest_held(1);
+        assert_eq!((longest.len(), &longest[0].key, count), (1, &full("a"), 2));
+        assert_eq!(world.registry.longest_held(2).0.len(), 2);
         first.release().await.unwrap();
         second.release().await.unwrap();
         calm().await;

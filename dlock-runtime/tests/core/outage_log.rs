@@ -121,12 +121,16 @@ fn a_shutdown_that_cuts_a_body_off_is_no_warning() {
         let world = World::new();
         world.registry.install(store, Memory::with_clock(&world.clock)).unwrap();
         Layer::meets(store, Does::Nothing);
-        let body = world.lock("k").backend(store).run(|_| std::future::pending::<()>());
-        let run = tokio::spawn(body);
+        let body = |key: &'static str| world.lock(key).backend(store).run(|_| std::future::pending::<()>());
+        let runs = [tokio::spawn(body("a")), tokio::spawn(body("b"))];
         calm().await;
         world.pass_until(SECOND, world.registry.shutdown(SECOND)).await;
-        assert!(run.await.unwrap().is_err());
-        until("the line", || Layer::lines(store).iter().any(|(.., level)| *level == Level::INFO)).await;
+        for run in runs {
+            assert!(run.await.unwrap().is_err());
+        }
+        let told = || Layer::lines(store).iter().filter(|(.., level)| *level == Level::INFO).count();
+        until("the lines", || told() == 2).await;
+        world.pass(3 * SECOND).await;
         assert_eq!(warnings(store), Vec::<String>::new());
     });
 }

@@ -10,7 +10,7 @@ use dlock_runtime::__private::{Call, KeyBuilder, OnLost, Options, Otherwise, Ran
 use dlock_runtime::{Error, ErrorKind, Held, Key, LossCause, Registry, Wait, current, current_locks, inherit};
 use futures::FutureExt;
 
-use crate::support::{LONG, SECOND, World, calm, freed, full, poll_once, test};
+use crate::support::{LONG, Op, SECOND, World, calm, freed, full, poll_once, test};
 
 fn site(reentrant: bool) -> &'static Site {
     static REGISTRY: LazyLock<()> = LazyLock::new(|| Registry::global().install("scopes", Memory::new()).unwrap());
@@ -188,8 +188,13 @@ fn a_joined_guard_does_not_hold_in_another_task() {
                 guard
             }));
             let guard = child.await.unwrap();
-            let stranger = tokio::spawn(async move { [told(guard.check()), told(guard.release().await)] });
-            assert_eq!(stranger.await.unwrap(), [LEFT, LEFT]);
+            let renewals = world.store.calls(Op::Renew);
+            let stranger =
+                tokio::spawn(
+                    async move { [told(guard.check()), told(guard.confirm().await), told(guard.release().await)] },
+                );
+            assert_eq!(stranger.await.unwrap(), [LEFT, LEFT, LEFT]);
+            assert_eq!(world.store.calls(Op::Renew), renewals);
         };
         world.lock("k").run(body).await.unwrap();
     });

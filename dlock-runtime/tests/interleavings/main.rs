@@ -9,9 +9,16 @@ mod hold;
 mod loss;
 mod models;
 mod queue;
+mod schedule;
 
 /// The types of the engine that the files of the queue name.
 mod events {
+    pub(crate) mod event {
+        pub(crate) enum Event {
+            NearExpiry { remaining: std::time::Duration },
+        }
+    }
+
     pub(crate) mod shutdown {
         #[derive(Debug, Default)]
         pub(crate) struct Job(std::sync::Arc<()>);
@@ -29,8 +36,11 @@ mod options {
 }
 
 mod sync {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
+    use std::future::Future;
     use std::task::Waker;
+
+    use shuttle::thread::{self, JoinHandle};
 
     pub(crate) use shuttle::sync::atomic::AtomicU8;
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
@@ -38,6 +48,33 @@ mod sync {
     thread_local! {
         /// Shuttle runs all threads of a model on one.
         static PLANTED: Cell<&'static str> = const { Cell::new("") };
+        /// The tasks of our own thread: each is a thread of the model.
+        static TASKS: RefCell<Vec<JoinHandle<()>>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Our own thread.
+    pub(crate) struct Background;
+
+    pub(crate) fn background() -> dlock_contract::Result<Background> {
+        Ok(Background)
+    }
+
+    impl Background {
+        pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+            let task = thread::spawn(move || shuttle::future::block_on(task));
+            TASKS.with_borrow_mut(|tasks| tasks.push(task));
+        }
+    }
+
+    /// Those of a model that was stopped in the middle.
+    pub(crate) fn forget_tasks() {
+        TASKS.take();
+    }
+
+    pub(crate) fn join_tasks() {
+        while let Some(task) = TASKS.with_borrow_mut(Vec::pop) {
+            task.join().unwrap();
+        }
     }
 
     pub(crate) fn plant(fault: &'static str) {

@@ -19,7 +19,7 @@ mod waiting;
 
 pub(crate) use handover::{Abandon, Content, Handover};
 pub(crate) use join::Joined;
-pub(crate) use key_queue::{LocalHold, ServedRuntime, TurnRequest};
+pub(crate) use key_queue::{LocalHold, ServedRuntime, TAKEN_UP_WITHIN, TurnRequest};
 pub(crate) use local_queue::LocalQueue;
 pub(crate) use turn::{NextWaiter, Turn};
 pub(crate) use waiting::Waiting;

@@ -277,14 +277,17 @@ fn split_query(text: &str) -> (&str, Option<&str>) {
     text.split_once('?').map_or((text, None), |(before, query)| (before, Some(query)))
 }
 
-/// How an error names an unknown parameter. A password with a `?` that is not encoded is cut there; then the `@` after the
-/// password stands among the parameters, and any of their names may be a part of it. So may one beside an encoded `@`.
+/// How an error names an unknown parameter. A password with a `?` or an `&` that is not encoded is cut there, and the rest of it
+/// looks like the name of a parameter. So a name is shown only if there is neither an `@`, which ends the password of an account,
+/// nor a parameter for a password.
 fn shown_name(all: &str, pair: &str, number: usize) -> String {
     let is_name = |name: &str| {
         name.len() <= 40 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte))
     };
+    let may_be_secret = all.contains('@') || all.contains("%40") || all.contains("pass");
     match pair.split_once('=') {
-        Some((name, _)) if is_name(name) && !all.contains('@') && !all.contains("%40") => {
+        // A secret alone may end in `=`, as Base64 does.
+        Some((name, value)) if is_name(name) && !value.trim_matches('=').is_empty() && !may_be_secret => {
             format!("the parameter `{name}`")
         }
         _ => format!("parameter {number}"),

@@ -155,6 +155,8 @@ fn an_unknown_option_is_named_unless_its_name_may_be_a_part_of_a_password() {
         ("cupboard://me?qzj=1@h", "qzj"),
         ("cupboard://h?a=1@h&qzj=1", "qzj"),
         ("cupboard://h?qzj", "qzj"),
+        ("cupboard://h?qzj==", "qzj"),
+        ("cupboard://h?qzj=a&pass=b", "qzj"),
         ("cupboard://h?q%7Aj=1", "qzj"),
     ] {
         let told = text(read(url));

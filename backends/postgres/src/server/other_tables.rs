@@ -60,17 +60,41 @@ async fn first_row(
     select: &str,
     values: &[&str],
 ) -> Result<Option<PgRow>> {
+    let mut found = read_others(conn, names, select, values).await;
+    if matches!(&found, Err(error) if is_gone(error)) {
+        found = read_others(conn, names, select, values).await;
+    }
+    found.map_err(|error| match state(&error).as_deref() {
+        Some("42P01" | "3F000" | "55P03") => {
+            let text = "a table of dlock's settings in another schema, or with another prefix, is being changed";
+            Error::outage(text).because(error)
+        }
+        _ => fault(error),
+    })
+}
+
+async fn read_others(
+    conn: &mut PgConnection,
+    names: &TableNames,
+    select: &str,
+    values: &[&str],
+) -> sqlx::Result<Option<PgRow>> {
     let own = names.full(META);
-    let sql = AssertSqlSafe(OTHERS.replace("{own}", &own));
-    let rows = sqlx::raw_sql(sql).fetch_all(&mut *conn).await.map_err(fault)?;
-    let others = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<String>>>().map_err(fault)?;
+    let rows = sqlx::raw_sql(AssertSqlSafe(OTHERS.replace("{own}", &own))).fetch_all(&mut *conn).await?;
+    let others = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<String>>>()?;
     for others in others.chunks(TABLES_AT_ONCE) {
         let selects = others.iter().map(|other| {
             select.replace("{text}", &other.replace('\'', "''")).replace("{other}", other).replace("{own}", &own)
         });
-        let sql = selects.collect::<Vec<_>>().join(" UNION ALL ") + " LIMIT 1";
-        let query = values.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, value| query.bind(value.to_string()));
-        let found = query.persistent(false).fetch_optional(&mut *conn).await.map_err(unread)?;
+        let sql = AssertSqlSafe(selects.collect::<Vec<_>>().join(" UNION ALL ") + " LIMIT 1");
+        let found = match values {
+            // Behind a pooler, a statement that is prepared may be run in another session.
+            [] => sqlx::raw_sql(sql).fetch_optional(&mut *conn).await?,
+            _ => {
+                let query = values.iter().fold(sqlx::query(sql), |query, value| query.bind((*value).to_owned()));
+                query.persistent(false).fetch_optional(&mut *conn).await?
+            }
+        };
         if found.is_some() {
             return Ok(found);
         }
@@ -78,14 +102,7 @@ async fn first_row(
     Ok(None)
 }
 
-/// The error of the look at the other tables.
-fn unread(error: sqlx::Error) -> Error {
-    match state(&error).as_deref() {
-        // Dropped or locked since they were listed.
-        Some("42P01" | "3F000" | "55P03") => {
-            Error::outage("a table of dlock's settings in another schema, or with another prefix, is being changed")
-                .because(error)
-        }
-        _ => fault(error),
-    }
+/// Whether somebody has dropped a table since it was listed.
+fn is_gone(error: &sqlx::Error) -> bool {
+    matches!(state(error).as_deref(), Some("42P01" | "3F000"))
 }

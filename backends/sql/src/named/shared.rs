@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Hold, LockKey, Queue, Result, Signal, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, Hold, LockKey, Queue, Result, Signal, Validity, Wake};
 use dlock_store::background;
 use futures::future::BoxFuture;
 
@@ -32,6 +32,8 @@ pub(super) struct NamedShared<D: NamedDialect> {
     pub(super) ways: Ways,
     pub(super) pending_attempts: Arc<PendingAttempts>,
     pub(super) sessions: Arc<SharedSessions<D>>,
+    /// Held while a namespace without a row here is looked for in other tables, by our thread.
+    pub(super) looking: Arc<tokio::sync::Mutex<()>>,
     /// Knows the owner of each hold and its session: an owner that asks again gets its hold, and the hold of an owner
     /// that gives up is found.
     pub(super) monitor: Arc<SessionMonitor<D>>,
@@ -213,7 +215,10 @@ impl<D: NamedDialect> NamedShared<D> {
             })
         });
         written.await?;
-        self.is_noted(key).await.map(drop)
+        match self.is_noted(key).await? {
+            true => Ok(()),
+            false => Err(Error::outage("somebody has deleted the row of the namespace's way in this moment")),
+        }
     }
 
     /// Fails if the table has another way for the key's namespace, or if it has none, and other tables have it.
@@ -245,7 +250,10 @@ impl<D: NamedDialect> NamedShared<D> {
     async fn other_table(&self, key: &LockKey) -> Result<Option<String>> {
         let (context, name, word) = (self.context.clone(), way_name(key), self.ways.word().to_owned());
         context.closed.refuse()?;
+        let looking = self.looking.clone();
         let asking = background()?.run(async move {
+            // The first callers of a program may be many.
+            let _one = looking.lock().await;
             let (mut conn, _) = context.dialect.connect_named().await?;
             let other = context.dialect.other_named_table(&mut conn, (&name, &word)).await;
             context.dialect.close(conn).await;

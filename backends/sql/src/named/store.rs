@@ -73,6 +73,7 @@ impl<D: NamedDialect> NamedLock<D> {
             ways: Ways::new(Way::Named, if context.settings.is_literal { "literal" } else { "" }),
             pending_attempts: Arc::default(),
             sessions: Arc::new(SharedSessions::new(&context)),
+            looking: Arc::default(),
             monitor: monitor.clone(),
             context,
         });

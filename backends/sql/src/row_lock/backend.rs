@@ -87,7 +87,7 @@ impl<D: RowDialect> Backend for RowLock<D> {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            // Each of the others refuses what comes later before it waits for the first time.
+            // Both futures refuse new requests at their first poll.
             self.shared.pool.close();
             join(self.shared.sessions.end_all(), self.shared.monitor.connection.close()).await;
         })

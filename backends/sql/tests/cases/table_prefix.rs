@@ -81,8 +81,7 @@ async fn rows_of_one_table_under_two_prefixes_exclude_each_other_and_a_probe_say
     let words = "way=row&table=stock&column=id";
     let here = connect(&database, words).await;
     let there = connect(&database, &format!("{words}&table_prefix=other_")).await;
-    let row =
-        |registry: &Registry| registry.lock(dlock::Key::text("stock:").value(&7)).ttl(TTL).wait(dlock::Wait::None);
+    let row = |registry: &Registry| registry.lock(dlock::Key::new().value(&7)).ttl(TTL).wait(dlock::Wait::None);
     row(&there).acquire().await.unwrap().release().await.unwrap();
     let held = row(&here).acquire().await.unwrap();
     assert_eq!(*row(&there).acquire().await.unwrap_err().kind(), ErrorKind::Busy);

@@ -120,8 +120,11 @@ fn the_bar_of_a_lock_is_as_long_as_its_longest_lease() {
 #[test]
 fn a_break_is_asked_back_and_names_the_hold() {
     let mut model = model();
-    assert_eq!(press(&mut model, "bn"), None);
-    let Some(Wish::Break { key, hold }) = press(&mut model, "by") else { panic!("it is a break") };
+    // Without a reason nothing is broken, and a reason that was given up is forgotten.
+    assert_eq!(press(&mut model, "b\n  \nother\u{1b}"), None);
+    assert_eq!(model.focus, Focus::Table);
+    let Some(Wish::Break { key, hold, why }) = press(&mut model, "bit hangs\n") else { panic!("it is a break") };
+    assert_eq!(why, "it hangs");
     assert_eq!((key.as_str(), hold.to_string().as_str()), ("dl1:default:b", "0123456789abcdef"));
     assert_eq!(press(&mut model, "q"), Some(Wish::Quit));
 }

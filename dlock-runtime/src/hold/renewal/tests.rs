@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures::executor::block_on;
 
 use super::*;
-use crate::hold::tenure::SessionWatch;
+use crate::hold::tenure::{RenewalSchedule, SessionWatch};
 use crate::{Guard, Registry};
 use dlock_memory::Memory;
 
