@@ -33,7 +33,7 @@ struct ActiveHold {
     began_ms: u64,
     note: Note,
     /// Whether it was handed over and has not been confirmed since.
-    unseen: bool,
+    unconfirmed: bool,
 }
 
 impl ActiveHold {
@@ -101,7 +101,7 @@ impl Lock {
     pub(super) fn ask(&mut self, claim: &Arc<Claim>, queue: Queue, moment: &mut Moment<'_>) -> Result<Attempt> {
         if let Some(holder) = self.held_by(&claim.owner) {
             holder.ends = moment.now.after(claim.ttl);
-            holder.unseen = false;
+            holder.unconfirmed = false;
             return hold(claim, holder.token, holder.slot, moment.now).map(Attempt::Acquired);
         }
         if self.family().is_some_and(|family| !family.mixes_with(claim.mode)) {
@@ -150,7 +150,7 @@ impl Lock {
             let Some(news) = news else { continue };
             let granted = (!moment.is_over(&claim)).then(|| self.grant(&claim, moment));
             if let Some(Ok(hold)) = granted {
-                self.unseen(&claim.owner);
+                self.mark_unconfirmed(&claim.owner);
                 moment.news.granted.push((news, hold));
             } else {
                 moment.news.ended.push(news);
@@ -183,7 +183,7 @@ impl Lock {
             ends: moment.now.after(claim.ttl),
             began_ms: moment.clock.wall_ms(),
             note: claim.note.clone(),
-            unseen: false,
+            unconfirmed: false,
         });
         hold(claim, token, slot, moment.now)
     }
@@ -202,7 +202,7 @@ impl Lock {
     pub(super) fn renew(&mut self, claim: &Claim, moment: &Moment<'_>) -> Option<Validity> {
         let holder = self.held_by(&claim.owner)?;
         holder.ends = moment.now.after(claim.ttl);
-        holder.unseen = false;
+        holder.unconfirmed = false;
         Some(Validity::new(moment.now, claim.ttl))
     }
 
@@ -263,7 +263,7 @@ impl Lock {
 
     /// Takes back a hold that was handed over to a waiter that is gone, unless its owner has asked for it meanwhile.
     pub(super) fn take_back(&mut self, hold: &Hold, moment: &mut Moment<'_>) {
-        let untaken = |holder: &ActiveHold| holder.unseen && holder.owner == Some(hold.claim.owner);
+        let untaken = |holder: &ActiveHold| holder.unconfirmed && holder.owner == Some(hold.claim.owner);
         if self.holders.iter().any(untaken) {
             moment.runs.give_back(&hold.claim);
             self.holders.retain(|holder| !untaken(holder));
@@ -314,9 +314,9 @@ impl Lock {
         self.holders.iter_mut().find(|holder| holder.owner.as_ref() == Some(owner))
     }
 
-    fn unseen(&mut self, owner: &Owner) {
+    fn mark_unconfirmed(&mut self, owner: &Owner) {
         if let Some(holder) = self.held_by(owner) {
-            holder.unseen = true;
+            holder.unconfirmed = true;
         }
     }
 

@@ -12,7 +12,7 @@ use super::node::{Link, Node};
 use super::nodes::majority;
 use super::round::{Patience, ask};
 use super::scripts::SCRIPTS;
-use super::tally::{Count, Short, Verdict, shortage};
+use super::tally::{NodeCount, Short, Verdict, shortage};
 use super::token::Token;
 use dlock_redis::internal::fault;
 use dlock_redis::internal::layout::LockName;
@@ -141,7 +141,7 @@ impl Redlock {
         };
         let nodes = self.nodes.len();
         let others = (0..nodes).filter(|node| !token.kept_by.contains(node));
-        let (mut count, mut unable) = (Count::of(token.kept_by.len()), Vec::new());
+        let (mut count, mut unable) = (NodeCount::of(token.kept_by.len()), Vec::new());
         let mut answers = ask(&self.nodes, others, patience, request)?;
         while count.decision(nodes).is_none()
             && let Some((_, confirmed)) = answers.next().await

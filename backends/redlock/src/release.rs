@@ -13,7 +13,7 @@ use super::node::{Link, Node};
 use super::nodes::majority;
 use super::round::{Patience, Unable, ask};
 use super::scripts::SCRIPTS;
-use super::tally::{Count, Undone, decided, shortage};
+use super::tally::{NodeAnswer, NodeCount, decided, shortage};
 use dlock_redis::internal::connection::on;
 use dlock_redis::internal::layout::LockName;
 use dlock_redis::internal::scripts::{Lua, SCRIPTS as SINGLE};
@@ -22,7 +22,7 @@ impl Redlock {
     pub(super) async fn free(&self, hold: &Hold) -> Result<Released> {
         let round = round_of(hold)?;
         let nodes = self.nodes.len();
-        let known = |count: &Count| count.decision(nodes).is_some();
+        let known = |count: &NodeCount| count.decision(nodes).is_some();
         let value = round.value.clone();
         let (count, unable) =
             self.undo(&hold.claim, &SINGLE.release, value, 0..nodes, known, BootInstant::NEVER).await?;
@@ -42,7 +42,7 @@ impl Redlock {
         awaited: usize,
         until: BootInstant,
     ) -> Result<()> {
-        let heard = |count: &Count| count.heard() >= awaited;
+        let heard = |count: &NodeCount| count.heard() >= awaited;
         // Only the sending counts; the outcome is not reported.
         self.undo(claim, &SINGLE.release, round.value.clone(), which, heard, until).await.map(drop)
     }
@@ -51,7 +51,7 @@ impl Redlock {
     pub(super) async fn give_up(&self, claim: &Arc<Claim>) -> Result<()> {
         let nodes = self.nodes.len();
         // A minority may be unreachable for long. The claim's value there blocks nobody, and ends with the ttl.
-        let is_majority = |count: &Count| count.heard() >= majority(nodes);
+        let is_majority = |count: &NodeCount| count.heard() >= majority(nodes);
         let owner = format!("{}{}", claim.owner.to_hex(), self.process);
         let (count, unable) =
             self.undo(claim, &SCRIPTS.abandon, owner, 0..nodes, is_majority, BootInstant::NEVER).await?;
@@ -66,9 +66,9 @@ impl Redlock {
         lua: &'static Lua,
         value: String,
         which: impl Iterator<Item = usize>,
-        enough: impl Fn(&Count) -> bool,
+        enough: impl Fn(&NodeCount) -> bool,
         until: BootInstant,
-    ) -> Result<(Count, Vec<Unable>)> {
+    ) -> Result<(NodeCount, Vec<Unable>)> {
         let short = self.clock.now().after(Patience::of(claim.ttl).answer.min(LATE_ANSWER_TIME));
         let (claim, value) = (claim.clone(), Arc::<str>::from(value));
         let request = move |node: Arc<Node>, link: Arc<Link>| {
@@ -76,14 +76,14 @@ impl Redlock {
             async move { undo_on(&node, &link, &claim, lua, &value).await }
         };
         let mut answers = ask(&self.nodes, which, Patience::UNHURRIED, request)?.insist();
-        let (mut count, mut unable) = (Count::default(), Vec::new());
+        let (mut count, mut unable) = (NodeCount::default(), Vec::new());
         loop {
             // Each node's own time is bounded too.
             let until = if enough(&count) { short } else { until.max(short) };
             match answers.next_until(&self.clock, until).await {
                 Some((_, Ok(undone))) => {
                     count.add(undone);
-                    if undone == Undone::Gone {
+                    if undone == NodeAnswer::Unknown {
                         let text =
                             "the lock is gone from a Redlock node, and it is unknown whether this release freed it";
                         unable.push(Error::outage(text).into());
@@ -104,7 +104,7 @@ const LATE_ANSWER_TIME: Duration = Duration::from_millis(150);
 
 /// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
 /// order, and on a slow node the attempt may be on its way still.
-async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, value: &str) -> Result<Undone> {
+async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, value: &str) -> Result<NodeAnswer> {
     let undo = |link: Arc<Link>| {
         let build = |command: &mut Cmd| {
             on(command, LockName(&claim.key)).arg(value);
@@ -112,7 +112,7 @@ async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, v
         async move { is_one(&node.script(&link, lua, build).await?) }
     };
     let origin = claim.origin.and_then(|runtime| node.link_of(runtime)).filter(|origin| !Arc::ptr_eq(origin, link));
-    let Some(origin) = origin else { return undo(link.clone()).await.map(Undone::from) };
+    let Some(origin) = origin else { return undo(link.clone()).await.map(NodeAnswer::from) };
     // The other runtime may be blocked, or end at this moment.
     let limit = node.clock().now().after(LATE_ANSWER_TIME);
     let (here, there) = join(undo(link.clone()), node.clock().timeout_at(limit, undo(origin))).await;
@@ -120,12 +120,12 @@ async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, v
 }
 
 /// The outcome of one node's two answers. The second answer may be missing.
-fn undone_by_two(here: Result<bool>, there: Option<Result<bool>>) -> Result<Undone> {
+fn undone_by_two(here: Result<bool>, there: Option<Result<bool>>) -> Result<NodeAnswer> {
     match (here, there) {
-        (_, Some(Ok(true))) => Ok(Undone::Yes),
+        (_, Some(Ok(true))) => Ok(NodeAnswer::Yes),
         // It may be the other request that freed it.
-        (Ok(false), None | Some(Err(_))) => Ok(Undone::Gone),
-        (here, _) => here.map(Undone::from),
+        (Ok(false), None | Some(Err(_))) => Ok(NodeAnswer::Unknown),
+        (here, _) => here.map(NodeAnswer::from),
     }
 }
 
@@ -137,15 +137,15 @@ mod tests {
     fn a_lock_that_another_unanswered_request_may_have_freed_is_not_reported_as_another_owners() {
         let failed = || Err(Error::outage("reset"));
         for there in [None, Some(failed())] {
-            assert_eq!(undone_by_two(Ok(false), there).unwrap(), Undone::Gone);
+            assert_eq!(undone_by_two(Ok(false), there).unwrap(), NodeAnswer::Unknown);
         }
-        assert_eq!(undone_by_two(Ok(false), Some(Ok(false))).unwrap(), Undone::No);
+        assert_eq!(undone_by_two(Ok(false), Some(Ok(false))).unwrap(), NodeAnswer::No);
         for (here, there) in [(Ok(true), None), (Ok(false), Some(Ok(true))), (failed(), Some(Ok(true)))] {
-            assert_eq!(undone_by_two(here, there).unwrap(), Undone::Yes);
+            assert_eq!(undone_by_two(here, there).unwrap(), NodeAnswer::Yes);
         }
         assert!(undone_by_two(failed(), Some(Ok(false))).is_err());
-        let mut count = Count::default();
-        for said in [Undone::No, Undone::No, Undone::Gone, Undone::Gone, Undone::Gone] {
+        let mut count = NodeCount::default();
+        for said in [NodeAnswer::No, NodeAnswer::No, NodeAnswer::Unknown, NodeAnswer::Unknown, NodeAnswer::Unknown] {
             count.add(said);
         }
         assert_eq!((count.decision(5), count.heard()), (None, 5));

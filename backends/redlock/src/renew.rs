@@ -8,7 +8,7 @@ use dlock_contract::{Claim, Hold, Result, Standing, Validity};
 use super::attempt::{Round, is_one, round_of};
 use super::node::{Link, Node};
 use super::round::{Patience, ask};
-use super::tally::{Count, decided};
+use super::tally::{NodeCount, decided};
 use super::{Redlock, millis};
 use dlock_redis::internal::connection::{call, is_unknown_script, on};
 use dlock_redis::internal::in_batches;
@@ -30,7 +30,7 @@ impl Redlock {
             let rounds = rounds.clone();
             async move { renew_on(&node, &link, &rounds).await }
         })?;
-        let (mut counts, mut unable) = (vec![Count::default(); holds.len()], Vec::new());
+        let (mut counts, mut unable) = (vec![NodeCount::default(); holds.len()], Vec::new());
         while counts.iter().any(|count| count.decision(nodes).is_none())
             && let Some((_, renewed)) = answers.next().await
         {
@@ -44,7 +44,7 @@ impl Redlock {
                 Err(why) => unable.push(why),
             }
         }
-        let standing = |(hold, count): (&&Hold, &Count)| match decided(count, nodes, &unable)? {
+        let standing = |(hold, count): (&&Hold, &NodeCount)| match decided(count, nodes, &unable)? {
             true => Ok(Standing::Renewed(Validity::new(from, hold.claim.ttl))),
             false => Ok(Standing::Lost),
         };

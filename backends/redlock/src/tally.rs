@@ -183,15 +183,15 @@ fn because(text: String, unable: &[Unable]) -> Error {
 
 /// The outcome of a release on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Undone {
+pub(super) enum NodeAnswer {
     Yes,
     /// The node had nothing of the lock.
     No,
     /// The node has nothing of the lock now; whether it had before is unknown.
-    Gone,
+    Unknown,
 }
 
-impl From<bool> for Undone {
+impl From<bool> for NodeAnswer {
     fn from(undone: bool) -> Self {
         if undone { Self::Yes } else { Self::No }
     }
@@ -199,29 +199,29 @@ impl From<bool> for Undone {
 
 /// The outcomes on the nodes, each counted once.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Count {
+pub(super) struct NodeCount {
     yes: usize,
     no: usize,
-    gone: usize,
+    unknown: usize,
 }
 
-impl Count {
+impl NodeCount {
     /// A count that starts with this many nodes that said yes before.
     pub(super) fn of(yes: usize) -> Self {
         Self { yes, ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, said: impl Into<Undone>) {
+    pub(super) fn add(&mut self, said: impl Into<NodeAnswer>) {
         *match said.into() {
-            Undone::Yes => &mut self.yes,
-            Undone::No => &mut self.no,
-            Undone::Gone => &mut self.gone,
+            NodeAnswer::Yes => &mut self.yes,
+            NodeAnswer::No => &mut self.no,
+            NodeAnswer::Unknown => &mut self.unknown,
         } += 1;
     }
 
     /// The number of nodes that gave an answer.
     pub(super) fn heard(&self) -> usize {
-        self.yes + self.no + self.gone
+        self.yes + self.no + self.unknown
     }
 
     /// The decision of all nodes; `None` if there is none yet.
@@ -237,7 +237,7 @@ impl Count {
 }
 
 /// A shortage of answers, unless the decision is made.
-pub(super) fn decided(count: &Count, nodes: usize, unable: &[Unable]) -> Result<bool> {
+pub(super) fn decided(count: &NodeCount, nodes: usize, unable: &[Unable]) -> Result<bool> {
     count.decision(nodes).ok_or_else(|| shortage(nodes, unable).error)
 }
 
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_decision_needs_a_majority_for_or_against() {
-        let of = |yes, no| Count { yes, no, gone: 5 - yes - no }.decision(5);
+        let of = |yes, no| NodeCount { yes, no, unknown: 5 - yes - no }.decision(5);
         assert_eq!([of(3, 2), of(2, 3), of(2, 2), of(0, 2)], [Some(true), Some(false), None, None]);
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Request {
     /// Present if the caller's thread sleeps meanwhile.
     pub(crate) parked: Option<Box<Parked>>,
     /// Present if the key is one of several: the holds of the enclosing calls in their store.
-    pub(crate) list: Option<Arc<Enclosing>>,
+    pub(crate) enclosing: Option<Arc<Enclosing>>,
 }
 
 impl Request {
@@ -37,7 +37,7 @@ impl Request {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { context, call_site, options, backend, namespace: None, noted: None, parked: None, list: None }
+        Self { context, call_site, options, backend, namespace: None, noted: None, parked: None, enclosing: None }
     }
 
     /// The request of an annotated function in one call.

@@ -72,7 +72,7 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     }
     let (keys, as_written) = sorted(by_lock);
     // Collected once. Otherwise each key would look through all enclosing holds.
-    let request = Request { list: Some(Arc::new(Enclosing::of(&store))), ..request };
+    let request = Request { enclosing: Some(Arc::new(Enclosing::of(&store))), ..request };
     let attempts = match acquire_batch(&request, &keys, wait_ends).await? {
         BatchOutcome::Won(guards) => return Ok(guards.handed_out(as_written)),
         BatchOutcome::OneByOne(attempts) => attempts,

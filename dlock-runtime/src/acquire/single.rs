@@ -103,7 +103,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         // For example in a waker that drives a future to its end.
         return Err(named(blocks_our_thread()));
     }
-    let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
+    let outer =
+        request.enclosing.as_ref().map_or_else(|| scope::holding(&store, &lock), |enclosing| enclosing.holding(&lock));
     // Its time may be over since the present poll of its body began.
     let outer = outer.filter(|outer| outer.check().is_ok());
     let shown = LockOfLabel::Key(key.0.clone());
@@ -129,7 +130,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     }
     // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
-    if request.list.as_ref().is_none_or(|list| list.mark_asked()) {
+    if request.enclosing.as_ref().is_none_or(|enclosing| enclosing.mark_asked()) {
         context.order().note(&shared.events, &store, &label);
     }
     let profile = store.backend.profile();
@@ -158,8 +159,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         label: Some(label),
         sole_thread,
         parked: request.parked,
-        sorted: request.list.is_some(),
-        won: request.list.as_ref().and_then(|_| scope::innermost_holds()).map(Arc::new),
+        sorted: request.enclosing.is_some(),
+        won: request.enclosing.as_ref().and_then(|_| scope::innermost_holds()).map(Arc::new),
         shared,
         store,
         claim,

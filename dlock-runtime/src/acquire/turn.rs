@@ -153,7 +153,7 @@ impl Acquisition {
         let release_asks_until = release_may_ask.then_some(self.wait_ends);
         let won = self.won.as_ref().map(|won| Arc::downgrade(won) as Weak<dyn Won>);
         let (claim, sole_thread) = (self.claim.clone(), self.sole_thread);
-        TurnRequest { claim, waits, sole_thread, cohort_ttl, release_asks_until, won }
+        TurnRequest { claim, max_ahead: waits, sole_thread, cohort_ttl, release_asks_until, won }
     }
 
     /// Joins the queue, before callers that are not polled.

@@ -224,7 +224,8 @@ impl Lock {
     }
 
     /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can
-    /// ask [`Held::check`], and the caller gets the loss in any case.
+    /// ask [`Held::check`], and the caller gets the loss in any case. Work that the body only returns, such as a future, runs
+    /// without the lock.
     ///
     /// # Errors
     /// As [`acquire_blocking`](Self::acquire_blocking), and [`ErrorKind::Lost`](crate::ErrorKind::Lost).

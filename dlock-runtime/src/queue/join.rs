@@ -36,7 +36,7 @@ impl LocalQueue {
         request: TurnRequest,
         now: impl FnOnce() -> BootInstant,
     ) -> Joined {
-        let (mode, waits) = (request.claim.mode, request.waits);
+        let (mode, waits) = (request.claim.mode, request.max_ahead);
         let mut shard = self.shard(key);
         let Table { queues, last_turn } = &mut *shard;
         let mut new_turn = |key_queue: &mut KeyQueue, request: TurnRequest| {

@@ -96,7 +96,7 @@ pub(crate) struct TurnRequest {
     pub(crate) claim: Arc<Claim>,
     /// The most callers that it waits behind. `None`: it does not wait for them, but for the store's answer to one that
     /// asks.
-    pub(crate) waits: Option<usize>,
+    pub(crate) max_ahead: Option<usize>,
     /// The caller's thread, if its runtime has no other thread.
     pub(crate) sole_thread: Option<SoleThread>,
     /// The ttl of a caller to which a hold may be passed on; `None` for other callers.
@@ -262,7 +262,7 @@ impl KeyQueue {
     /// Refuses the callers that do not wait, and returns their wakers.
     pub(super) fn refuse(&mut self, why: impl Fn() -> KnownState) -> Vec<Waker> {
         let Some(waiters) = &mut self.waiters else { return Vec::new() };
-        let refused: Vec<_> = waiters.waiting.extract_if(.., |_, waiter| waiter.request.waits.is_none()).collect();
+        let refused: Vec<_> = waiters.waiting.extract_if(.., |_, waiter| waiter.request.max_ahead.is_none()).collect();
         waiters.refused.extend(refused.iter().map(|(ticket, _)| (*ticket, why())));
         refused.into_iter().filter_map(|(_, waiter)| waiter.waker).collect()
     }

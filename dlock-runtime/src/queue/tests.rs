@@ -17,7 +17,14 @@ fn key(text: &'static str) -> LockKey {
 
 fn request(max: usize) -> TurnRequest {
     let claim = Arc::new(Claim::new(key("k"), Duration::from_secs(30), "site").unwrap());
-    TurnRequest { claim, waits: Some(max), sole_thread: None, cohort_ttl: None, release_asks_until: None, won: None }
+    TurnRequest {
+        claim,
+        max_ahead: Some(max),
+        sole_thread: None,
+        cohort_ttl: None,
+        release_asks_until: None,
+        won: None,
+    }
 }
 
 const NOW: BootInstant = BootInstant::from_nanos(0);
@@ -48,7 +55,7 @@ fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
 #[test]
 fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_that_asks() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
-    let asks = || join(&queue, &key, TurnRequest { waits: None, ..request(1) });
+    let asks = || join(&queue, &key, TurnRequest { max_ahead: None, ..request(1) });
     let stands_behind = || match asks() {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),

@@ -30,7 +30,7 @@ impl Waiting {
         let Some(ticket) = self.ticket else { return };
         self.queue.with(&self.key, |key_queue| {
             if let Some(waiter) = key_queue.waiters().waiting.get_mut(&ticket) {
-                waiter.request.waits = None;
+                waiter.request.max_ahead = None;
             }
         });
     }

@@ -146,7 +146,7 @@ impl World {
     fn join(&self) -> Joined {
         let request = TurnRequest {
             claim: self.claim(),
-            waits: Some(10),
+            max_ahead: Some(10),
             sole_thread: None,
             cohort_ttl: Some(TTL),
             release_asks_until: Some(BootInstant::NEVER),

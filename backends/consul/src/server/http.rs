@@ -86,14 +86,14 @@ pub(crate) struct ApiRequest {
     pub(crate) path: String,
     pub(crate) body: Bytes,
     /// How long the server may wait before it answers a blocking query.
-    pub(crate) waits: Duration,
+    pub(crate) max_wait: Duration,
     /// Whether a hold depends on it.
     pub(crate) renews: bool,
 }
 
 impl ApiRequest {
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), body: Bytes::new(), waits: Duration::ZERO, renews: false }
+        Self { method: Method::GET, path: path.into(), body: Bytes::new(), max_wait: Duration::ZERO, renews: false }
     }
 
     pub(crate) fn put(path: impl Into<String>, body: Vec<u8>) -> Self {
@@ -110,7 +110,7 @@ impl ApiRequest {
         let separator = if self.path.contains('?') { '&' } else { '?' };
         self.path = format!("{}{separator}index={index}&wait={}ms", self.path, time.as_millis());
         // The server adds up to a sixteenth of the time.
-        self.waits = time + time / 16;
+        self.max_wait = time + time / 16;
         self
     }
 }
@@ -135,9 +135,9 @@ impl Http {
     ///
     /// Runs only on our thread, where the connections are.
     pub(crate) async fn send(&self, request: ApiRequest) -> Result<ApiAnswer> {
-        let end = self.clock.now().after(request.waits + REQUEST_TIMEOUT);
+        let end = self.clock.now().after(request.max_wait + REQUEST_TIMEOUT);
         let slots = if request.renews { &self.renewals } else { &self.others };
-        let _slot = if request.waits.is_zero() { Some(self.slot(slots, end).await?) } else { None };
+        let _slot = if request.max_wait.is_zero() { Some(self.slot(slots, end).await?) } else { None };
         let token = self.settings.token.header();
         let refused = match self.ask(self.to_http(&request, token.clone())?, end).await {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => error,

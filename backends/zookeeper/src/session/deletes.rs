@@ -28,7 +28,7 @@ pub(crate) enum Deleted {
 pub(crate) struct Deletes {
     waiting: mpsc::UnboundedSender<Delete>,
     /// One for each transaction that may be under way.
-    permits: Arc<Semaphore>,
+    free_transactions: Arc<Semaphore>,
 }
 
 /// The nodes of one hold, which are deleted in one step.
@@ -43,15 +43,15 @@ impl Deletes {
     /// The task that sends the deletes that wait ends when this is dropped.
     pub(crate) fn begin() -> Result<Self> {
         let (sender, waiting) = mpsc::unbounded_channel();
-        let permits = Arc::new(Semaphore::new(AT_ONCE));
-        background()?.spawn(send_waiting(waiting, permits.clone()));
-        Ok(Self { waiting: sender, permits })
+        let free_transactions = Arc::new(Semaphore::new(AT_ONCE));
+        background()?.spawn(send_waiting(waiting, free_transactions.clone()));
+        Ok(Self { waiting: sender, free_transactions })
     }
 
     /// Deletes the nodes of one hold in one step, perhaps in a transaction with those of other holds.
     pub(crate) async fn delete(&self, client: &Client, nodes: &[String]) -> Result<Deleted, ClientError> {
         // The caller sends it by itself if it can: a task would have to wake up first, and then wake the caller.
-        if let Ok(_permit) = self.permits.try_acquire() {
+        if let Ok(_permit) = self.free_transactions.try_acquire() {
             return result(delete_all(client, &nodes.iter().collect::<Vec<_>>()).await);
         }
         let (answer, answered) = oneshot::channel();
@@ -61,9 +61,9 @@ impl Deletes {
 }
 
 /// Sends deletes that wait, as many together as have come by then.
-async fn send_waiting(mut waiting: mpsc::UnboundedReceiver<Delete>, permits: Arc<Semaphore>) {
+async fn send_waiting(mut waiting: mpsc::UnboundedReceiver<Delete>, free_transactions: Arc<Semaphore>) {
     while let Some(first) = waiting.recv().await {
-        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        let Ok(permit) = free_transactions.clone().acquire_owned().await else { return };
         let mut batch = vec![first];
         while batch.len() < MAX_HOLDS
             && let Ok(next) = waiting.try_recv()
