@@ -3,7 +3,8 @@
 //! `cargo run --example worker_id`
 //!
 //! An id is made of the time, the number of the worker, and a counter: unique without asking anybody, as long as no two
-//! workers have one number at a time. So the number is a permit: of `permits(3)` each holder has its own slot. A fourth
+//! workers have one number at a time, and the clock of the next one is not behind. So the number is a permit, and a node waits
+//! before its first id for as long as the clocks of the hosts may differ: of `permits(3)` each holder has its own slot. A fourth
 //! process waits. When one of the three is killed, its number comes back as soon as its ttl has ended, and the fourth
 //! goes on with it. The program exits with an error if any id was made twice.
 
@@ -19,12 +20,15 @@ use sqlx::SqlitePool;
 
 const WORKERS: u32 = 3;
 const TTL: Duration = Duration::from_secs(1);
+/// Longer than the clocks of the hosts differ. Otherwise a host whose clock is behind would make the ids of the one before again.
+const CLOCK_DIFFERENCE: Duration = Duration::from_millis(500);
 
 /// The whole life of a node: it has a number as long as it is in here, and is dropped if it loses it.
 #[distributed_lock(key = "worker-id", mode = permits(3), ttl = TTL, wait = "forever", guard = held)]
 async fn node(job: &mut Job, db: &SqlitePool) -> Result<(), Failure> {
     let mut ids = Snowflake::new(held.slot().ok_or("a permit has a number")?);
     say(format!("number {}", ids.worker));
+    tokio::time::sleep(CLOCK_DIFFERENCE).await;
     loop {
         for _ in 0..5 {
             // Local and cheap. After a pause of the whole process the number may be another one's.

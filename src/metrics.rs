@@ -8,7 +8,7 @@
 //! | `dlock_waiting` | gauge | calls that have not ended, also those that wait for a neighbour of this process |
 //! | `dlock_held` | gauge | locks that this process holds |
 //! | `dlock_hold_seconds` | histogram | the time from the grant to the release or the loss |
-//! | `dlock_oldest_hold_timestamp_seconds` | gauge | the Unix time at which the longest of the present holds of this process began, once it was renewed; 0 if there is none |
+//! | `dlock_oldest_hold_timestamp_seconds` | gauge | the Unix time at which the longest of the present holds of this process began, once it was renewed; 0 if there is none, and until the next renewal after that one has ended |
 //! | `dlock_losses_total` | counter | locks that were lost while they were held, by `cause` |
 //! | `dlock_renewals_total` | counter | renewals, by `outcome`: `renewed` or `failed` |
 //! | `dlock_renewal_lease_left_ratio` | histogram | the share of the ttl that was left when a renewal was confirmed |
@@ -239,5 +239,7 @@ impl Observer for Metrics {
 
     fn on_dropped(&self, events: u64) {
         metrics::counter!("dlock_dropped_events_total").increment(events);
+        // The end of one of these holds may be among them.
+        self.locks.iter().for_each(|locks| locks.each(OfLock::forget_oldest_hold));
     }
 }

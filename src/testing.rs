@@ -1,6 +1,8 @@
 //! A kit for the tests of code that locks: no server, a registry for each test, a store that fails when told to, and a
 //! clock to turn.
 
+mod inspect;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -9,9 +11,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Error, Health, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
-    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Session, Signal, Standing, Together,
-    Tokens, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Error, Health, Hold, Holder, Inspect, Keeps, LastSuccess, LockKey,
+    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Session, Signal, Standing,
+    Together, Tokens, Wake,
 };
 use dlock_store::Clock;
 use futures::future::BoxFuture;
@@ -259,11 +261,13 @@ impl Backend for Switchable {
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
+            // In an outage no renewal comes through.
+            if let Err(down) = self.check_up() {
+                return holds.iter().map(|_| Err(down.again())).collect();
+            }
             let mut standings = self.memory.renew(holds).await;
             for (hold, standing) in holds.iter().zip(&mut standings) {
-                if let Err(down) = self.check_up() {
-                    *standing = Err(down);
-                } else if hold.session::<Shortened>().is_some() {
+                if hold.session::<Shortened>().is_some() {
                     *standing = Ok(Standing::Renewed(hold.validity));
                 }
             }
@@ -288,7 +292,12 @@ impl Backend for Switchable {
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
             self.check_up()?;
-            self.memory.look(key).await
+            let mut state = self.memory.look(key).await?;
+            let (until, now) = (lock(&self.switches).busy_until, self.clock.now());
+            if let Some(until) = until.filter(|until| now < *until && state.holders.is_empty()) {
+                state.holders.push(Holder::foreign_client(Some(until.since(now))));
+            }
+            Ok(state)
         })
     }
 
@@ -316,7 +325,7 @@ impl Backend for Switchable {
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
-        self.memory.inspect()
+        Some(self)
     }
 }
 

@@ -152,8 +152,9 @@ async fn ask(port: u16, query: &str) -> Option<Result<usize, String>> {
 /// Everything that can happen to locks, again and again.
 async fn load(registry: Registry) {
     let short = Duration::from_millis(300);
-    let _kept = registry.lock("kept").name("kept").ttl(short).acquire().await.unwrap();
+    let kept = registry.lock("kept").name("kept").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
     loop {
+        kept.confirm().await.unwrap();
         let lock = |name: &'static str| registry.lock(Key::text(name)).name(name);
         let cohort = || lock("stock").wait(Wait::UpTo(10 * short)).cohort(Some(Cohort { passes: 64, span: None }));
         let callers = (0..8).map(|_| cohort().run(async |_| tokio::time::sleep(short / 100).await));

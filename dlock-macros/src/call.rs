@@ -8,7 +8,7 @@ use syn::{Expr, ExprReference, Token};
 
 use crate::model::{Keys, LockedFn};
 use crate::names::{KeyPiece, Template};
-use crate::spans::located_at;
+use crate::spans::{located_at, moved_to};
 use crate::values::Given;
 
 /// A statement of its own, so that nothing that an expression borrows stays borrowed for as long as the lock is held.
@@ -58,21 +58,24 @@ fn borrowed(expr: &Expr) -> ExprReference {
 }
 
 /// Each value is spanned on the key, so that a type that cannot stand in a key is reported there.
+///
+/// All methods are called by their paths: a trait of the user's may have methods of the same names for all types.
 fn key(pieces: &[KeyPiece], at_key: Span, rt: &TokenStream) -> TokenStream {
-    let pieces = add(pieces, at_key);
+    let pieces = add(pieces, at_key, rt);
     quote_spanned! {Span::mixed_site()=>
         {
             let mut __dlock_k = #rt::KeyBuilder::new();
             #pieces
-            __dlock_k.finish()
+            #rt::KeyBuilder::finish(__dlock_k)
         }
     }
 }
 
-fn add(pieces: &[KeyPiece], at_key: Span) -> TokenStream {
+fn add(pieces: &[KeyPiece], at_key: Span, rt: &TokenStream) -> TokenStream {
+    let rt = moved_to(rt, at_key);
     let pieces = pieces.iter().map(|piece| match piece {
-        KeyPiece::Text(text) => quote_spanned!(at_key=> __dlock_k.text(#text);),
-        KeyPiece::Value(value) => quote_spanned!(at_key=> __dlock_k.value(&#value);),
+        KeyPiece::Text(text) => quote_spanned!(at_key=> #rt::KeyBuilder::text(&mut __dlock_k, #text);),
+        KeyPiece::Value(value) => quote_spanned!(at_key=> #rt::KeyBuilder::value(&mut __dlock_k, &#value);),
     });
     quote!(#(#pieces)*)
 }
@@ -81,17 +84,18 @@ fn push(template: &Template, at_key: Span, rt: &TokenStream) -> TokenStream {
     match template {
         Template::One(pieces) => {
             let key = key(pieces, at_key, rt);
-            quote_spanned!(Span::mixed_site()=> __dlock_keys.push(#key);)
+            quote_spanned!(Span::mixed_site()=> #rt::Vec::push(&mut __dlock_keys, #key);)
         }
         Template::Each { before, list, after } => {
-            let (before, after) = (add(before, at_key), add(after, at_key));
-            let value = quote_spanned!(at_key=> __dlock_k.value(__dlock_each););
+            let (before, after) = (add(before, at_key, rt), add(after, at_key, rt));
+            let at_rt = moved_to(rt, at_key);
+            let value = quote_spanned!(at_key=> #at_rt::KeyBuilder::value(&mut __dlock_k, __dlock_each););
             let list = quote_spanned!(at_key=> #list.__dlock_each());
             quote_spanned! {Span::mixed_site()=>
                 for __dlock_each in #list {
                     let mut __dlock_k = #rt::KeyBuilder::new();
                     #before #value #after
-                    __dlock_keys.push(__dlock_k.finish());
+                    #rt::Vec::push(&mut __dlock_keys, #rt::KeyBuilder::finish(__dlock_k));
                 }
             }
         }

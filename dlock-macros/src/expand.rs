@@ -105,7 +105,7 @@ impl<'a> LockedBody<'a> {
                 {
                     use #rt::{FallbackIsFuture as _, FallbackIsValue as _};
                     let __dlock_fallback = #rt::FallbackCall::new(#call);
-                    (&__dlock_fallback).kind().output(__dlock_fallback).await
+                    (&__dlock_fallback).__dlock_kind().output(__dlock_fallback).await
                 }
             }
         };
@@ -233,7 +233,7 @@ pub(crate) fn has_run(output: &Type, rt: &TokenStream, returned: &TokenStream) -
     quote_spanned! {at_output=>
         {
             use #rt::{ReturnsValue as _, ReturnsWork as _};
-            #rt::has_run((&#rt::Returned::of(&#returned)).kind());
+            #rt::has_run((&#rt::Returned::of(&#returned)).__dlock_kind());
         }
     }
 }

@@ -3,7 +3,8 @@
 use dlock_values::Pauses;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
+use syn::visit_mut::{self, VisitMut};
+use syn::{Attribute, FnArg, PatIdent, Path, Signature, Token, Visibility};
 
 use crate::expand::{self, has_run, output_as, return_type_hint, runtime_name};
 use crate::expressions;
@@ -99,19 +100,30 @@ impl OptimisticFn {
 /// Every attempt must begin with the same arguments.
 fn check_arguments(sig: &Signature, mistakes: &mut Vec<syn::Error>) {
     for input in &sig.inputs {
-        let changed = match input {
-            FnArg::Receiver(receiver) => receiver.mutability.map(|token| (token, "self".to_owned())),
-            FnArg::Typed(typed) => match &*typed.pat {
-                Pat::Ident(name) => name.mutability.map(|token| (token, name.ident.to_string())),
-                _ => None,
-            },
-        };
-        if let Some((mutable, name)) = changed {
+        let mut changed = MutableNames::default();
+        match input {
+            FnArg::Receiver(receiver) => {
+                changed.0.extend(receiver.mutability.map(|token| (token, "self".to_owned())));
+            }
+            FnArg::Typed(typed) => changed.visit_pat_mut(&mut typed.pat.clone()),
+        }
+        for (mutable, name) in changed.0 {
             let text = format!(
                 "the second attempt would begin with what the first one has made of `{name}`: \
                  leave out `mut` here, and write `let mut {name} = {name};` in the body, or `{name}.clone()`"
             );
             mistakes.push(syn::Error::new_spanned(mutable, text));
         }
+    }
+}
+
+/// The names of a pattern with `mut`, however deep they are, as in `Path(mut id)`.
+#[derive(Default)]
+struct MutableNames(Vec<(Token![mut], String)>);
+
+impl VisitMut for MutableNames {
+    fn visit_pat_ident_mut(&mut self, name: &mut PatIdent) {
+        self.0.extend(name.mutability.map(|token| (token, name.ident.to_string())));
+        visit_mut::visit_pat_ident_mut(self, name);
     }
 }

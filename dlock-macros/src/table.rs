@@ -315,7 +315,7 @@ const SCHEDULED_TABLE: &[OptionSpec] = &[
         "The task's name, which is the key of its lock.",
         key, key_values::template, Words),
     row!("at_most", r#"`"30m"`, or an expression of type `Duration`"#, "required",
-        "How long a run may take. The lock is not renewed: if the node dies, the lock is free after this time. A body that takes longer is cancelled. If you need renewal, use `distributed_lock` with `once_per`.",
+        "How long a run may take. The lock is not renewed: if the node dies, the lock is free after this time. A body that takes longer is cancelled; that of a function that is not async goes on, without the lock. If you need renewal, use `distributed_lock` with `once_per`.",
         ttl, values::time_or_expr, Expressions),
     row!("at_least", r#"`"5m"`, or a `const` of type `Duration`"#, "none",
         "How long the lock stays taken even if the run is over. It must be longer than the clocks of the nodes differ. The time counts from the start of the run, so after a late run the next one is late too.",

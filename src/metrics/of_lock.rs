@@ -1,7 +1,7 @@
 //! The series of one lock in one store.
 
 use std::mem::Discriminant;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -135,6 +135,10 @@ impl OfLock {
         self.oldest.note_end(held);
     }
 
+    pub(super) fn forget_oldest_hold(&self) {
+        self.oldest.forget_known();
+    }
+
     /// To a counter of something rare.
     #[cold]
     fn add_one(&self, name: &'static str, label: &'static str, value: &'static str) {
@@ -181,7 +185,7 @@ impl Limit {
 #[derive(Default)]
 struct OldestHold {
     /// The holds of this process.
-    count: AtomicI64,
+    count: AtomicU32,
     /// Whether one is known. Nearly every hold ends before its first renewal.
     is_known: AtomicBool,
     known: Mutex<Option<Known>>,
@@ -201,14 +205,11 @@ const SAME_BEGINNING: i64 = 1000;
 impl OldestHold {
     #[inline]
     fn note_begin(&self) {
-        self.count.fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::SeqCst);
     }
 
     #[cold]
     fn note_renewal(&self, of: &OfLock, held: Duration, ttl: Duration) {
-        if self.count.load(Ordering::Relaxed) <= 0 {
-            return;
-        }
         let (now, began) = begun(held);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match &mut *known {
@@ -221,14 +222,34 @@ impl OldestHold {
                 self.gauge.get_or_init(gauge).set(since.as_secs_f64());
             }
         }
-        self.is_known.store(true, Ordering::Relaxed);
+        // The last hold may have ended since it was renewed. Its end looks here after it has changed the count.
+        self.is_known.store(true, Ordering::SeqCst);
+        if self.count.load(Ordering::SeqCst) == 0 {
+            self.clear(&mut known);
+        }
+    }
+
+    /// The next renewal tells it again.
+    fn forget_known(&self) {
+        self.clear(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    fn clear(&self, known: &mut Option<Known>) {
+        *known = None;
+        self.is_known.store(false, Ordering::SeqCst);
+        if let Some(gauge) = self.gauge.get() {
+            gauge.set(0.0);
+        }
     }
 
     /// If this was the oldest one, the next renewal of another one counts. It is a third of a ttl away at most.
     #[inline]
     fn note_end(&self, held: Duration) {
-        let others = self.count.fetch_sub(1, Ordering::Relaxed) > 1;
-        if self.is_known.load(Ordering::Relaxed) {
+        // A hold that began before this observer was there was not counted.
+        let counted = |count: u32| count.checked_sub(1);
+        let before = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted);
+        let others = before.is_ok_and(|before| before > 1);
+        if self.is_known.load(Ordering::SeqCst) {
             self.forget(held, others);
         }
     }
@@ -239,11 +260,7 @@ impl OldestHold {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let is_other = |oldest: &Known| oldest.lives(now) && began > oldest.began + SAME_BEGINNING;
         if !others || !known.as_ref().is_some_and(is_other) {
-            *known = None;
-            self.is_known.store(false, Ordering::Relaxed);
-            if let Some(gauge) = self.gauge.get() {
-                gauge.set(0.0);
-            }
+            self.clear(&mut known);
         }
     }
 }

@@ -3,6 +3,7 @@
 //! One test with many modules, since a test for each would be linked with all of the stores each time.
 
 mod async_trait;
+mod blanket_traits;
 mod from_macro;
 mod generics;
 mod instrument;

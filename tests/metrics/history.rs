@@ -46,19 +46,13 @@ async fn calls(registry: Registry, calls: u32) -> History {
                 Err(error) => unreachable!("{error}"),
             },
             12..18 => {
-                let mut call = std::pin::pin!(lock().wait(Wait::Forever).acquire());
-                let mut has_begun = false;
-                let asked = std::future::poll_fn(|cx| {
-                    has_begun = true;
-                    call.as_mut().poll(cx)
-                });
-                match tokio::time::timeout(Duration::from_micros(fastrand::u64(..300)), asked).await {
+                let call = lock().wait(Wait::Forever).acquire();
+                match tokio::time::timeout(Duration::from_micros(fastrand::u64(..300)), call).await {
                     Ok(guard) => {
                         note("acquired");
                         drop(guard.unwrap());
                     }
-                    Err(_) if has_begun => note("given_up"),
-                    Err(_) => {}
+                    Err(_) => note("given_up"),
                 }
             }
             18 => {

@@ -11,6 +11,8 @@ pub(super) struct TxnAnswers {
     pub(super) succeeded: bool,
     /// The revision of the store after the transaction.
     pub(super) revision: i64,
+    /// Whether the answer has told the revision more than once. One that has lost its parts on the way has not.
+    pub(super) is_sure: bool,
     answers: std::vec::IntoIter<TxnOpResponse>,
 }
 
@@ -26,18 +28,18 @@ impl TxnAnswers {
             Some(highest) if highest != revision => {
                 Err(Fault::Broken("the answer to a transaction contradicts itself".into()))
             }
-            _ => Ok(answers),
+            told => Ok(Self { is_sure: told.is_some(), ..answers }),
         }
     }
 
     /// The answer to a transaction that the store executed at this revision.
     fn of(answer: &TxnResponse, revision: i64) -> Self {
-        Self { succeeded: answer.succeeded(), revision, answers: answer.op_responses().into_iter() }
+        Self { succeeded: answer.succeeded(), revision, is_sure: false, answers: answer.op_responses().into_iter() }
     }
 
     #[cfg(test)]
     pub(super) fn without_reads(succeeded: bool) -> Self {
-        Self { succeeded, revision: 1, answers: Vec::new().into_iter() }
+        Self { succeeded, revision: 1, is_sure: true, answers: Vec::new().into_iter() }
     }
 
     /// The answer to the next read.
@@ -51,8 +53,10 @@ impl TxnAnswers {
     pub(super) fn next_txn(&mut self) -> Result<Self, Fault> {
         let found = self.answers.find_map(|part| if let TxnOpResponse::Txn(found) = part { Some(found) } else { None });
         // The server returns the revision only of the outer transaction. All of it is executed at this revision.
-        let revision = self.revision;
-        found.map(|answer| Self::of(&answer, revision)).ok_or_else(|| Self::incomplete("inner transactions"))
+        let (revision, is_sure) = (self.revision, self.is_sure);
+        found
+            .map(|answer| Self { is_sure, ..Self::of(&answer, revision) })
+            .ok_or_else(|| Self::incomplete("inner transactions"))
     }
 
     /// The first key in the answer to the next read.

@@ -199,7 +199,10 @@ impl Connection {
     }
 
     fn note_revision(&self, answers: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
-        if let Ok(answers) = &answers {
+        // A wrong revision that is too high would refuse all later grants.
+        if let Ok(answers) = &answers
+            && answers.is_sure
+        {
             self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
         }
         answers

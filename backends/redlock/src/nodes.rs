@@ -116,7 +116,7 @@ mod tests {
             "redlock://u:x/c4n4ry@a,b,c",
             "redlock://a,b,c/c4n4ry",
             "redlock://a,b,c:c4n4ry",
-            "redlock://a,b,c/0?c4n4ry=1",
+            "redlock://a,b,c/0?c4n4ry",
             "redlock://a,b,c/0?max_ttl=c4n4ry",
             "redlock://a,b,c/0?max_ttl=1ms",
             "redlock://a,b,c/0?max_ttl=2days",

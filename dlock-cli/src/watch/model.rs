@@ -64,6 +64,8 @@ pub(super) struct Model {
     pub(super) filter: String,
     /// Why a hold is to be broken. Both sides log it.
     pub(super) why: String,
+    /// The hold that is to be broken.
+    to_break: Option<(LockKey, HoldId)>,
     pub(super) order: Order,
     pub(super) focus: Focus,
     pub(super) table: TableState,
@@ -87,6 +89,7 @@ impl Model {
             prefix,
             filter: String::new(),
             why: String::new(),
+            to_break: None,
             order: Order::Waiters,
             focus: Focus::Table,
             table: TableState::default(),
@@ -178,6 +181,19 @@ impl Model {
         self.rows().get(self.table.selected()?).copied()
     }
 
+    /// The hold that is to be broken, while it is listed. What is typed never goes to another one.
+    pub(super) fn row_to_break(&self) -> Option<&Row> {
+        let (lock, hold) = self.to_break.as_ref()?;
+        self.rows.iter().find(|row| row.lock == *lock && row.hold == Some(*hold))
+    }
+
+    fn ask_to_break(&mut self) {
+        self.to_break = self.selected().and_then(|row| Some((row.lock.clone(), row.hold?)));
+        if self.to_break.is_some() {
+            self.focus = Focus::Confirm;
+        }
+    }
+
     /// The same hold stays selected, also if its line has moved.
     fn select(&mut self, selected: Option<(LockKey, Option<HoldId>)>) {
         let rows = self.rows();
@@ -185,10 +201,9 @@ impl Model {
         let still = rows.iter().position(same);
         let at = still.or_else(|| self.table.selected()).unwrap_or(0);
         let at = (!rows.is_empty()).then(|| at.min(rows.len() - 1));
-        // Another hold has its line now. The reason was not written for that one.
-        if still.is_none() && matches!(self.focus, Focus::Details | Focus::Confirm) {
+        // Another hold has its line now.
+        if still.is_none() && self.focus == Focus::Details {
             self.focus = Focus::Table;
-            self.why.clear();
         }
         self.table.select(at);
     }
@@ -216,9 +231,7 @@ impl Model {
             }
             Focus::Details => {
                 match key.code {
-                    KeyCode::Char('b') if self.selected().is_some_and(|row| row.hold.is_some()) => {
-                        self.focus = Focus::Confirm;
-                    }
+                    KeyCode::Char('b') => self.ask_to_break(),
                     KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.focus = Focus::Table,
                     _ => {}
                 }
@@ -232,11 +245,10 @@ impl Model {
                         self.why.clear();
                         self.focus = Focus::Table;
                     }
-                    KeyCode::Enter if !self.why.trim().is_empty() => {
+                    KeyCode::Enter if !self.why.trim().is_empty() && self.row_to_break().is_some() => {
                         self.focus = Focus::Table;
                         let why = std::mem::take(&mut self.why);
-                        let row = self.selected()?;
-                        return row.hold.map(|hold| Wish::Break { key: row.lock.clone(), hold, why });
+                        return self.to_break.take().map(|(key, hold)| Wish::Break { key, hold, why });
                     }
                     _ => {}
                 }
@@ -263,7 +275,7 @@ impl Model {
                 };
             }
             KeyCode::Enter if self.selected().is_some() => self.focus = Focus::Details,
-            KeyCode::Char('b') if self.selected().is_some_and(|row| row.hold.is_some()) => self.focus = Focus::Confirm,
+            KeyCode::Char('b') => self.ask_to_break(),
             _ => {}
         }
         None

@@ -31,10 +31,17 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
     let lines: Vec<_> = model.losses.iter().map(|text| Line::from(format!(" {text}")).red()).collect();
     frame.render_widget(Paragraph::new(lines), lost);
     frame.render_widget(self::foot(model, foot.width), foot);
-    if matches!(model.focus, Focus::Details | Focus::Confirm)
-        && let Some(row) = model.selected()
-    {
-        draw_details(frame, row, (model.focus == Focus::Confirm).then_some(&model.why));
+    match model.focus {
+        Focus::Details => {
+            if let Some(row) = model.selected() {
+                draw_details(frame, row, None);
+            }
+        }
+        Focus::Confirm => match model.row_to_break() {
+            Some(row) => draw_details(frame, row, Some(&model.why)),
+            None => draw_box(frame, vec![Line::from("This hold is no longer listed.")], " esc back "),
+        },
+        Focus::Table | Focus::Filter => {}
     }
 }
 
@@ -138,6 +145,11 @@ fn draw_details(frame: &mut Frame<'_>, row: &Row, why: Option<&String>) {
     }
     // At the border, so that no small window hides them.
     let keys = if why.is_some() { " enter break  esc back " } else { " b break  esc back " };
+    draw_box(frame, lines, keys);
+}
+
+/// A box over the table.
+fn draw_box(frame: &mut Frame<'_>, lines: Vec<Line<'_>>, keys: &'static str) {
     let full = frame.area();
     let (width, height) = (full.width.saturating_sub(4).min(90), full.height.saturating_sub(2).min(14));
     let area = Rect::new((full.width - width) / 2, (full.height - height) / 2, width, height);
@@ -184,8 +196,7 @@ mod tests {
     #[test]
     fn details_and_the_question_are_drawn_over_the_table() {
         let mut model = model();
-        model.focus = Focus::Confirm;
-        model.why = "web-3 hangs".into();
+        model.press_all("bweb-3 hangs");
         let asked = drawn(&mut model, 80, 20);
         for text in ["0123456789abcdef", "Break it?", "web-3 hangs_"] {
             assert!(asked.contains(text), "{asked}");

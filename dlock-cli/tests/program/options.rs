@@ -54,7 +54,7 @@ fn a_run_whose_process_was_killed_is_repeated_if_the_option_says_so() {
 #[test]
 fn attempts_and_pauses_have_bounds() {
     let store = Store::new();
-    let mut holder = store.hold(&[], "job", HOLD);
+    let mut holder = store.hold_for("1m", &[], "job", HOLD);
     // It would wait for ever.
     let busy = store.run(&["run", "--wait", "forever", "--attempts", "1", "--backoff", "10ms..20ms", "job", "true"]);
     assert_eq!(code(&busy), 75, "{}", text(&busy.stderr));
@@ -68,7 +68,7 @@ fn attempts_and_pauses_have_bounds() {
 #[test]
 fn a_list_without_locks_names_the_one_that_was_meant() {
     let store = Store::new();
-    let mut holder = store.hold(&[], "stock:<42>", HOLD);
+    let mut holder = store.hold_for("1m", &[], "stock:<42>", HOLD);
     let said = |prefix| text(&store.run(&["ls", prefix]).stderr);
     assert!(said("stock:42").contains("stock:<42> looks like it"), "{}", said("stock:42"));
     assert!(!said("stock:7").contains("looks like"), "{}", said("stock:7"));
@@ -93,7 +93,7 @@ fn the_log_is_shown_if_it_is_asked_for() {
 fn a_break_names_the_holder_of_the_id() {
     let store = Store::new();
     let names = ["first", "second"];
-    let mut holders = names.map(|name| store.hold(&["--mode", "permits(2)", "--name", name], "pool", HOLD));
+    let mut holders = names.map(|name| store.hold_for("1m", &["--mode", "permits(2)", "--name", name], "pool", HOLD));
     let shown: serde_json::Value = serde_json::from_slice(&store.run(&["--json", "show", "pool"]).stdout).unwrap();
     let seen = shown[0]["holders"].as_array().unwrap();
     assert_eq!(seen.len(), 2, "{shown}");
@@ -112,7 +112,7 @@ fn a_break_names_the_holder_of_the_id() {
 fn a_key_cannot_steer_the_terminal() {
     let store = Store::new();
     let key = "jobs:\u{1b}[31mb";
-    let mut holder = store.hold(&[], key, HOLD);
+    let mut holder = store.hold_for("1m", &[], key, HOLD);
     let shown = store.run(&["show", key]);
     assert!(code(&shown) == 0 && text(&shown.stdout).contains("[31mb") && !text(&shown.stdout).contains('\u{1b}'));
     let free = store.run(&["show", "jobs:\u{1b}[31mc"]);

@@ -29,9 +29,13 @@ impl Store {
         self.dlock(words).output().unwrap()
     }
 
-    /// A command that holds the lock until its standard input ends. It runs already.
+    /// A command that holds the lock until its standard input ends. It runs already. Its lease ends soon if it is not renewed.
     pub(crate) fn hold(&self, words: &[&str], key: &str, script: &str) -> Holder {
-        let mut command = self.dlock(&[&["run", "--ttl", "3s"], words, &[key, "sh", "-c", script]].concat());
+        self.hold_for("3s", words, key, script)
+    }
+
+    pub(crate) fn hold_for(&self, ttl: &str, words: &[&str], key: &str, script: &str) -> Holder {
+        let mut command = self.dlock(&[&["run", "--ttl", ttl], words, &[key, "sh", "-c", script]].concat());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut output = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();

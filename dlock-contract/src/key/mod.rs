@@ -4,6 +4,7 @@
 //! `<` and `>`. Everything else that could be mistaken is percent-encoded, so `a:b` + `c` and `a` + `b:c` differ, and
 //! so do neighbours (`<a><b>`). Frozen: two releases that disagreed here would run two locks side by side.
 
+mod buf;
 pub(crate) mod literal;
 pub(crate) mod part;
 pub(crate) mod percent;
@@ -11,7 +12,10 @@ pub(crate) mod sensitive;
 pub(crate) mod template;
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+pub use crate::key::buf::{KeyBuf, KeyBuilder};
 
 use crate::error::{Error, ErrorKind};
 use crate::key::part::{KeyPart, KeyWriter, encode};
@@ -30,10 +34,25 @@ pub const MAX_KEY_BYTES: usize = 4096;
 /// // Values cannot reach out of their place.
 /// assert_ne!(Key::new().value("a").value("bc").to_string(), Key::new().value("ab").value("c").to_string());
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Key {
     encoded: String,
     template: String,
+}
+
+/// Keys of one lock are equal, wherever their templates come from.
+impl PartialEq for Key {
+    fn eq(&self, other: &Self) -> bool {
+        self.encoded == other.encoded
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.encoded.hash(state);
+    }
 }
 
 impl Key {
@@ -72,7 +91,9 @@ impl Key {
     ///
     /// ```
     /// use dlock_contract::Key;
-    /// assert_eq!(Key::rendered("stock:<42>"), Key::text("stock:").value(&42));
+    /// let key = Key::rendered("stock:<42>");
+    /// assert_eq!(key, Key::text("stock:").value(&42));
+    /// assert_eq!(key.template(), "stock:<>");
     /// assert_eq!(Key::rendered("stock:42"), Key::text("stock:42"));
     /// let odd = Key::text("50% ").value("a>b");
     /// assert_eq!(Key::rendered(&odd.to_string()).to_string(), odd.to_string());
@@ -176,44 +197,6 @@ impl fmt::Display for Key {
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({self})")
-    }
-}
-
-/// Builds a key for the macro: the pieces in order, by reference, before the body may move the arguments.
-#[doc(hidden)]
-#[derive(Debug, Default)]
-pub struct KeyBuilder(String);
-
-impl KeyBuilder {
-    #[must_use]
-    pub fn new() -> Self {
-        Self(String::with_capacity(48))
-    }
-
-    pub fn text(&mut self, text: &'static str) {
-        encode(text.as_bytes(), &mut self.0);
-    }
-
-    pub fn value<T: KeyPart + ?Sized>(&mut self, value: &T) {
-        self.0.push('<');
-        value.encode(&mut KeyWriter::into(&mut self.0));
-        self.0.push('>');
-    }
-
-    #[must_use]
-    pub fn finish(self) -> KeyBuf {
-        KeyBuf(self.0)
-    }
-}
-
-/// An encoded key without its namespace.
-#[doc(hidden)]
-#[derive(Clone, Debug)]
-pub struct KeyBuf(pub String);
-
-impl From<Key> for KeyBuf {
-    fn from(key: Key) -> Self {
-        Self(key.encoded)
     }
 }
 

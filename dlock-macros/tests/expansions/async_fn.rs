@@ -26,9 +26,9 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
     }
     let __dlock_call = __dlock::Call::new({
         let mut __dlock_k = __dlock::KeyBuilder::new();
-        __dlock_k.text("stock:");
-        __dlock_k.value(&id);
-        __dlock_k.finish()
+        __dlock::KeyBuilder::text(&mut __dlock_k, "stock:");
+        __dlock::KeyBuilder::value(&mut __dlock_k, &id);
+        __dlock::KeyBuilder::finish(__dlock_k)
     });
     let __dlock_ran = __dlock::run(
             &__DLOCK_SITE,
@@ -48,7 +48,7 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
         .await;
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
     }
     <Result<(), OrderError> as __dlock::LockReturn>::from_ran(__dlock_ran)
 }

@@ -31,8 +31,8 @@ where
         }
         let __dlock_call = __dlock::Call::new({
             let mut __dlock_k = __dlock::KeyBuilder::new();
-            __dlock_k.text("nightly");
-            __dlock_k.finish()
+            __dlock::KeyBuilder::text(&mut __dlock_k, "nightly");
+            __dlock::KeyBuilder::finish(__dlock_k)
         });
         let __dlock_ran = __dlock::run(
                 &__DLOCK_SITE,
@@ -48,7 +48,7 @@ where
             .await;
         {
             use __dlock::{ReturnsValue as _, ReturnsWork as _};
-            __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+            __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
         }
         <Result<(), Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
     })

@@ -21,9 +21,9 @@ async fn rebuild(&self, page: u32) -> Result<Page, Error> {
     }
     let __dlock_call = __dlock::Call::new({
         let mut __dlock_k = __dlock::KeyBuilder::new();
-        __dlock_k.text("cache:");
-        __dlock_k.value(&page);
-        __dlock_k.finish()
+        __dlock::KeyBuilder::text(&mut __dlock_k, "cache:");
+        __dlock::KeyBuilder::value(&mut __dlock_k, &page);
+        __dlock::KeyBuilder::finish(__dlock_k)
     });
     match __dlock::begin(&__DLOCK_SITE, __dlock_call).await {
         ::core::result::Result::Ok(__dlock_guards) => {
@@ -44,7 +44,7 @@ async fn rebuild(&self, page: u32) -> Result<Page, Error> {
                 .await;
             {
                 use __dlock::{ReturnsValue as _, ReturnsWork as _};
-                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
             }
             <Result<Page, Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
         }
@@ -56,7 +56,7 @@ async fn rebuild(&self, page: u32) -> Result<Page, Error> {
                 let __dlock_fallback = __dlock::FallbackCall::new(
                     Self::stale(self, page),
                 );
-                (&__dlock_fallback).kind().output(__dlock_fallback).await
+                (&__dlock_fallback).__dlock_kind().output(__dlock_fallback).await
             })
         }
         ::core::result::Result::Err(__dlock_error) => {

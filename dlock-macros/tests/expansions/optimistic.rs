@@ -19,7 +19,7 @@ async fn deduct(&self, n: u32) -> Result<u32, StockError> {
             .await;
         {
             use __dlock::{ReturnsValue as _, ReturnsWork as _};
-            __dlock::has_run((&__dlock::Returned::of(&__dlock_result)).kind());
+            __dlock::has_run((&__dlock::Returned::of(&__dlock_result)).__dlock_kind());
         }
         match <Result<
             u32,

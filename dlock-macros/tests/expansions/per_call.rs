@@ -58,7 +58,7 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
         .await;
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
     }
     __dlock::LockReturn::from_ran(__dlock_ran)
 }

@@ -29,8 +29,8 @@ fn report() -> Option<Report> {
     }
     let __dlock_call = __dlock::Call::new({
         let mut __dlock_k = __dlock::KeyBuilder::new();
-        __dlock_k.text("nightly-report");
-        __dlock_k.finish()
+        __dlock::KeyBuilder::text(&mut __dlock_k, "nightly-report");
+        __dlock::KeyBuilder::finish(__dlock_k)
     });
     let __dlock_ran = __dlock::run_sync(
         &__DLOCK_SITE,
@@ -45,7 +45,7 @@ fn report() -> Option<Report> {
     );
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
     }
     <Option<
         Report,

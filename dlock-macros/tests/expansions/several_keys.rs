@@ -19,28 +19,35 @@ async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error
     let __dlock_call = __dlock::Call::several({
         use __dlock::EachOf as _;
         let mut __dlock_keys = __dlock::Vec::new();
-        __dlock_keys
-            .push({
+        __dlock::Vec::push(
+            &mut __dlock_keys,
+            {
                 let mut __dlock_k = __dlock::KeyBuilder::new();
-                __dlock_k.text("account:");
-                __dlock_k.value(&from);
-                __dlock_k.finish()
-            });
-        __dlock_keys
-            .push({
+                __dlock::KeyBuilder::text(&mut __dlock_k, "account:");
+                __dlock::KeyBuilder::value(&mut __dlock_k, &from);
+                __dlock::KeyBuilder::finish(__dlock_k)
+            },
+        );
+        __dlock::Vec::push(
+            &mut __dlock_keys,
+            {
                 let mut __dlock_k = __dlock::KeyBuilder::new();
-                __dlock_k.text("account:");
-                __dlock_k.value(&to);
-                __dlock_k.finish()
-            });
+                __dlock::KeyBuilder::text(&mut __dlock_k, "account:");
+                __dlock::KeyBuilder::value(&mut __dlock_k, &to);
+                __dlock::KeyBuilder::finish(__dlock_k)
+            },
+        );
         for __dlock_each in (*ids).__dlock_each() {
             let mut __dlock_k = __dlock::KeyBuilder::new();
-            __dlock_k.text("audit:");
-            __dlock_k.value(&day);
-            __dlock_k.text(":");
-            __dlock_k.value(__dlock_each);
-            __dlock_k.text(":x");
-            __dlock_keys.push(__dlock_k.finish());
+            __dlock::KeyBuilder::text(&mut __dlock_k, "audit:");
+            __dlock::KeyBuilder::value(&mut __dlock_k, &day);
+            __dlock::KeyBuilder::text(&mut __dlock_k, ":");
+            __dlock::KeyBuilder::value(&mut __dlock_k, __dlock_each);
+            __dlock::KeyBuilder::text(&mut __dlock_k, ":x");
+            __dlock::Vec::push(
+                &mut __dlock_keys,
+                __dlock::KeyBuilder::finish(__dlock_k),
+            );
         }
         __dlock_keys
     });
@@ -68,7 +75,7 @@ async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error
                 .await;
             {
                 use __dlock::{ReturnsValue as _, ReturnsWork as _};
-                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
             }
             <Result<(), Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
         }

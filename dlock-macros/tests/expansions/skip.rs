@@ -25,8 +25,8 @@ async fn report() {
     }
     let __dlock_call = __dlock::Call::new({
         let mut __dlock_k = __dlock::KeyBuilder::new();
-        __dlock_k.text("report");
-        __dlock_k.finish()
+        __dlock::KeyBuilder::text(&mut __dlock_k, "report");
+        __dlock::KeyBuilder::finish(__dlock_k)
     });
     let __dlock_ran = __dlock::run(
             &__DLOCK_SITE,
@@ -42,7 +42,7 @@ async fn report() {
         .await;
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
     }
     <() as __dlock::SkipReturn>::from_ran(
         __dlock_ran,

@@ -29,11 +29,11 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
     }
     let __dlock_call = __dlock::Call::new({
         let mut __dlock_k = __dlock::KeyBuilder::new();
-        __dlock_k.text("shop:");
-        __dlock_k.value(&self.id);
-        __dlock_k.text(":");
-        __dlock_k.value(&order.item.0);
-        __dlock_k.finish()
+        __dlock::KeyBuilder::text(&mut __dlock_k, "shop:");
+        __dlock::KeyBuilder::value(&mut __dlock_k, &self.id);
+        __dlock::KeyBuilder::text(&mut __dlock_k, ":");
+        __dlock::KeyBuilder::value(&mut __dlock_k, &order.item.0);
+        __dlock::KeyBuilder::finish(__dlock_k)
     });
     let __dlock_ran = __dlock::run_sync(
         &__DLOCK_SITE,
@@ -53,7 +53,7 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
     );
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).__dlock_kind());
     }
     <Result<&mut u32, Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
 }

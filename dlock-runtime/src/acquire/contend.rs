@@ -79,7 +79,7 @@ impl Acquisition {
                         }
                         // Checked before the sleep, because the holder may be a reader, which keeps no turn.
                         self.check_parking()?;
-                        self.check_other_names().await?;
+                        self.check_other_names(true).await?;
                     }
                     last.insert(wake)
                 }

@@ -29,8 +29,16 @@ impl Acquisition {
 
     /// Refuses to wait for the hold of an enclosing call that has this store under another name, or this lock by a pair of
     /// stores. The engine cannot see that, but the store knows the hold.
-    pub(super) async fn check_other_names(&mut self) -> Result<()> {
-        let is_like = |held: &Arc<Tenure>| held.hold.claim.key == self.claim.key && !held.store.is_same(&self.store);
+    ///
+    /// `was_refused`: the store has refused this call. Before it was asked, it may share the lock with the enclosing call.
+    pub(super) async fn check_other_names(&mut self, was_refused: bool) -> Result<()> {
+        let may_share = |held: &Arc<Tenure>| {
+            let (outer, own) = (held.hold.claim.mode, self.claim.mode);
+            !was_refused && outer.is_shared() && own.is_shared()
+        };
+        let is_like = |held: &Arc<Tenure>| {
+            held.hold.claim.key == self.claim.key && !held.store.is_same(&self.store) && !may_share(held)
+        };
         let alike: Vec<_> = scope::chain().filter(is_like).collect();
         if alike.is_empty() {
             return Ok(());

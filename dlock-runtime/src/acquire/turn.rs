@@ -131,13 +131,10 @@ impl Acquisition {
                 // The release of a neighbour may ask for this caller, which may not be polled then.
                 watch(&self.store);
                 self.store.backend.expects_others(&self.claim.key);
-                let until = self.wait_ends;
+                let (until, shared) = (self.wait_ends, self.shared.clone());
                 Box::pin(async move {
-                    // The caller with the turn may wait for the hold of an enclosing call, under another name of the store. Holds of
-                    // several readers, or of several permits, do not exclude each other.
-                    if !self.claim.mode.is_shared() {
-                        self.check_other_names().await?;
-                    }
+                    // The caller with the turn may wait for the hold of an enclosing call, under another name of the store.
+                    shared.shutdown.or(self.check_other_names(false)).await??;
                     self.wait_for_turn(waiting, until).await
                 })
                 .await

@@ -168,12 +168,24 @@ impl Registry {
             }
         };
         let named = |error: Error| error.with_backend(&store.name);
-        let ttl = (!site.per_call("ttl")).then_some(resolved.ttl);
+        // A tuning wins over the expression of a call.
+        let is_known = !site.per_call("ttl") || self.is_tuned(site, "ttl");
+        let ttl = is_known.then_some(resolved.ttl);
         if let Some(ttl) = ttl {
             check_ttl(store.backend.profile(), ttl).map_err(named)?;
         }
         check_options(&*store.backend, &options).map_err(named)?;
         store.findings.check(ttl).map_err(named)
+    }
+
+    /// Whether an operator has set this option of the site, of those that a call may set too.
+    fn is_tuned(&self, site: SiteInfo, option: &str) -> bool {
+        let tuning = self.context().tunings().get(site.name()).unwrap_or_default();
+        match option {
+            "ttl" => tuning.ttl.is_some(),
+            "wait" => tuning.wait.is_some(),
+            _ => false,
+        }
     }
 
     /// Two sites whose keys can be the same must ask for locks that mix.
@@ -220,7 +232,7 @@ impl Registry {
         settings.push(("on_busy", otherwise(site.0.on_busy).to_owned()));
         settings.push(("on_outage", otherwise(site.0.on_outage).to_owned()));
         for (name, value) in &mut settings {
-            if site.per_call(name) {
+            if site.per_call(name) && !self.is_tuned(site, name) {
                 *value = "an expression".to_owned();
             }
         }

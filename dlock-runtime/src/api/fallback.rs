@@ -1,6 +1,6 @@
 //! `on_busy = call(path)`: the output of the other function, which may be async or not.
 //!
-//! The expansion calls `(&call).kind()`. If the other function has returned a future, the compiler finds the method of
+//! The expansion calls `(&call).__dlock_kind()`. If the other function has returned a future, the compiler finds the method of
 //! [`FallbackIsFuture`], otherwise that of [`FallbackIsValue`].
 
 use std::future::Future;
@@ -21,7 +21,7 @@ impl<T> FallbackCall<T> {
 
 #[doc(hidden)]
 pub trait FallbackIsFuture {
-    fn kind(&self) -> Await {
+    fn __dlock_kind(&self) -> Await {
         Await
     }
 }
@@ -30,7 +30,7 @@ impl<F: Future> FallbackIsFuture for FallbackCall<F> {}
 
 #[doc(hidden)]
 pub trait FallbackIsValue {
-    fn kind(&self) -> UseValue {
+    fn __dlock_kind(&self) -> UseValue {
         UseValue
     }
 }

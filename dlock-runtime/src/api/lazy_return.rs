@@ -4,7 +4,7 @@
 //! Such work is a future, or a type that becomes one, and a stream: also inside of options, results, tuples, lists and
 //! boxes. An iterator is none: most types that are iterators, such as ranges, have no work in them.
 //!
-//! The expansion calls `(&returned).kind()`. If the result contains such work, the compiler finds the method of
+//! The expansion calls `(&returned).__dlock_kind()`. If the result contains such work, the compiler finds the method of
 //! [`ReturnsWork`], otherwise that of [`ReturnsValue`]. A type parameter passes, because nothing is known about it.
 
 use std::future::IntoFuture;
@@ -62,7 +62,7 @@ impl<T> Returned<T> {
 
 #[doc(hidden)]
 pub trait ReturnsWork<Depth> {
-    fn kind(&self) -> IsWork {
+    fn __dlock_kind(&self) -> IsWork {
         IsWork
     }
 }
@@ -72,7 +72,7 @@ impl<T: Lazy<Within<D>>, D> ReturnsWork<D> for Returned<T> {}
 
 #[doc(hidden)]
 pub trait ReturnsValue {
-    fn kind(&self) -> IsValue {
+    fn __dlock_kind(&self) -> IsValue {
         IsValue
     }
 }

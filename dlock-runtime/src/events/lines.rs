@@ -37,15 +37,12 @@ macro_rules! line_at {
     };
 }
 
-/// The kind of lines about lost holds.
-pub(super) const LOST: &str = "lost";
-
 /// The kind of a line with the level warn or error that any number of calls can cause, and its cause or the kind of its error.
 pub(super) const fn limited(event: &Event) -> Option<(&'static str, &'static str)> {
     match event {
         // Its line has the level info.
         Event::Lost { cause: LossCause::Shutdown, .. } => None,
-        Event::Lost { cause, .. } => Some((LOST, cause.as_str())),
+        Event::Lost { cause, .. } => Some(("lost", cause.as_str())),
         Event::Failed { kind, .. } => Some(("failed", kind.as_str())),
         Event::NotSettled { kind, .. } => Some(("not settled", kind.as_str())),
         Event::NearExpiry { .. } => Some(("near expiry", "")),

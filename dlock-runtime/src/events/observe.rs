@@ -239,10 +239,16 @@ impl Events {
         match self.limit.admit(&line, self.clock.now()) {
             Admitted::Line { left_out } => return Some(left_out),
             Admitted::LeftOut { look: Some(look) } if !is_simulated() => {
-                let (events, store) = (self.clone(), label.store_label().clone());
+                // Weak, since the clock of a test may stand still for ever.
+                let (events, clock, store) = (Arc::downgrade(self), self.clock.clone(), label.store_label().clone());
                 // Without our thread there is no such line.
                 if let Ok(background) = background() {
-                    background.spawn(async move { events.tell_left_out(&store, &line, look).await });
+                    background.spawn(async move {
+                        clock.sleep_until(look.at).await;
+                        if let Some(events) = events.upgrade() {
+                            events.tell_left_out(&store, &line, look);
+                        }
+                    });
                 }
             }
             Admitted::LeftOut { .. } => {}
@@ -250,11 +256,9 @@ impl Events {
         None
     }
 
-    async fn tell_left_out(&self, store: &StoreLabel, line: &Line, look: Look) {
-        self.clock.sleep_until(look.at).await;
+    fn tell_left_out(&self, store: &StoreLabel, line: &Line, look: Look) {
         let left_out = self.limit.take_untold(line, look);
-        // The lines about an outage count lost holds.
-        if left_out > 0 && !(line.1 == lines::LOST && self.outages.is_failing(&store.name)) {
+        if left_out > 0 {
             lines::write_left_out(store, line, left_out);
         }
     }

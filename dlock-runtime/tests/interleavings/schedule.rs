@@ -112,6 +112,7 @@ fn no_renewal_leaves_after_the_look_of_a_release() {
         let world = World::new();
         let hold = world.hold(SECOND);
         let releases = thread::spawn(move || {
+            (0..12).for_each(|_| thread::yield_now());
             assert!(hold.state.end());
             if !hold.is_renewing() {
                 hold.passed_on.store(true, Ordering::SeqCst);

@@ -12,6 +12,7 @@ use dlock_testkit::holds::token;
 use dlock_testkit::servers::Instance;
 use dlock_testkit::wait_until;
 
+use crate::combined::{ask_all, locks};
 use crate::server::{ask, claim, claim_for, lock, own, url};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -85,6 +86,45 @@ async fn a_restored_backup_confirms_no_newer_hold_and_grants_no_older_token() {
     assert!(token(&given_again) <= last, "this test shows nothing");
     assert_eq!(fresh.release(&given_again).await.unwrap(), Released::Released);
     assert_eq!(process.release(&old).await.unwrap(), Released::Released);
+}
+
+/// The highest token that the process has seen is one of a transaction of many requests.
+#[tokio::test]
+async fn a_token_of_combined_requests_is_not_granted_again() {
+    let server = own();
+    server.kill9().unwrap();
+    copy(&server.folder().join("data"), &server.folder().join("backup"));
+    server.restart().unwrap();
+    let process = Etcd::open(&url(&server), &Clock::system()).await.unwrap();
+    let claim = |key: &_| claim_for(key, LONG, true);
+    let last = loop {
+        let claims: Vec<_> = locks().iter().map(claim).collect();
+        let tokens: Vec<_> = ask_all(&process, &claims).await.iter().flatten().map(token).collect();
+        let last = *tokens.iter().max().unwrap();
+        if tokens.iter().filter(|token| **token == last).count() > 1 {
+            break last;
+        }
+    };
+    restore(&server);
+    // The next revision is the one of that transaction.
+    let raw = Client::connect([server.addr().to_string()], None).await.unwrap();
+    while raw.kv_client().put("other", "", None).await.unwrap().header().unwrap().revision().cast_unsigned() < last - 1
+    {
+    }
+
+    let next = claim(&lock("next"));
+    let answer = loop {
+        match process.try_acquire(&next, Queue::Leave).await {
+            Err(error) if error.is_retryable() => {}
+            answer => break answer,
+        }
+    };
+    match answer {
+        Err(error) => assert_eq!(*error.kind(), ErrorKind::FenceRegression, "{error}"),
+        // An attempt whose answer was lost has used up that revision.
+        Ok(Attempt::Acquired(hold)) => assert!(token(&hold) > last, "the token was granted before"),
+        Ok(other) => panic!("{other:?}"),
+    }
 }
 
 /// A member that was bootstrapped anew: each cluster would grant the lock, with the same token.

@@ -1,18 +1,25 @@
 //! Tables of dlock under another prefix: a namespace that has a way there too is in two parts.
 
+use std::collections::BTreeSet;
+
 use dlock_sql::{META, SplitNamespace, TableNames};
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::number;
 
-/// Other tables of the database with the columns of dlock's table of settings. Views are left out: reading one runs code of
-/// somebody else.
-const OTHERS: &str = "\
-    SELECT CAST(t.table_name AS CHAR) FROM information_schema.tables t \
-    WHERE t.table_schema = DATABASE() AND t.table_type = 'BASE TABLE' AND t.table_name LIKE '%meta' AND t.table_name <> '{own}' \
-        AND (SELECT COUNT(*) FROM information_schema.columns c WHERE c.table_schema = DATABASE() \
-            AND c.table_name = t.table_name AND c.column_name IN ('name', 'word', 'number')) = 3 ORDER BY 1";
+/// The names of the database that end as those of dlock's tables. For a list of names alone MariaDB opens no table.
+const NAMES: &str = "\
+    SELECT CAST(table_name AS CHAR) FROM information_schema.tables WHERE table_schema = DATABASE() AND ( \
+        table_name LIKE '%meta' OR table_name LIKE '%locks' OR table_name LIKE '%named' OR table_name LIKE '%rows')";
+
+/// The ends of the names of the tables of locks, one for each way.
+const LOCKS: [&str; 3] = ["locks", "named", "rows"];
+
+/// Whether a name is that of a table. Reading a view runs code of somebody else.
+const IS_TABLE: &str = "\
+    SELECT 1 FROM information_schema.tables \
+    WHERE table_schema = DATABASE() AND table_name = ? AND table_type = 'BASE TABLE'";
 
 /// A row that both tables have, and whether its locks are the same ones in both.
 const IN_BOTH: &str = "\
@@ -22,8 +29,8 @@ const IN_BOTH: &str = "\
 /// A row by which the same named locks are taken with another table.
 const NAMED_TOO: &str = "SELECT 1 FROM `{other}` WHERE name = ? AND word = ?";
 
-/// The errors of a table that has gone, or that the account may not read.
-const NOT_READ: [u16; 4] = [1054, 1142, 1143, 1146];
+/// The errors of a table that is another program's, has gone, is damaged, or that the account may not read.
+const NOT_READ: [u16; 9] = [1054, 1142, 1143, 1146, 1194, 1195, 1812, 1814, 1932];
 
 /// A namespace that other tables have too.
 pub(crate) async fn namespace_in_both(
@@ -53,14 +60,22 @@ async fn first_row(
     values: &[&str],
 ) -> sqlx::Result<Option<(String, MySqlRow)>> {
     let own = names.full(META);
-    let others = sqlx::raw_sql(AssertSqlSafe(OTHERS.replace("{own}", &own))).fetch_all(&mut *conn).await?;
-    for other in others {
-        let other: String = other.try_get(0)?;
+    let found = sqlx::raw_sql(NAMES).fetch_all(&mut *conn).await?;
+    let found = found.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<BTreeSet<String>>>()?;
+    // A database of WordPress has thousands of tables `…meta`. Beside one of dlock's there is a table of its locks.
+    let is_ours = |other: &&String| {
+        let prefix = other.strip_suffix("meta").filter(|_| **other != own);
+        prefix.is_some_and(|prefix| LOCKS.iter().any(|locks| found.contains(&format!("{prefix}{locks}"))))
+    };
+    for other in found.iter().filter(is_ours) {
+        if sqlx::query(IS_TABLE).bind(other).persistent(false).fetch_optional(&mut *conn).await?.is_none() {
+            continue;
+        }
         let sql = select.replace("{other}", &other.replace('`', "``")).replace("{own}", &own);
         let query = values.iter().fold(sqlx::query(AssertSqlSafe(sql)), |query, value| query.bind(value.to_string()));
         match query.persistent(false).fetch_optional(&mut *conn).await {
             Ok(None) => {}
-            Ok(Some(row)) => return Ok(Some((other, row))),
+            Ok(Some(row)) => return Ok(Some((other.clone(), row))),
             Err(error) if number(&error).is_some_and(|number| NOT_READ.contains(&number)) => {}
             Err(error) => return Err(error),
         }

@@ -133,31 +133,42 @@ async fn an_acquisition_behind_a_pooler_whose_commit_is_late_takes_nothing() {
     let store = try_open(&format!("{url}?max_connections=1")).await.unwrap();
     store.release(&take(&store, &claim("first", TTL)).await).await.unwrap();
     let mut somebody = sqlx::PgConnection::connect(&server.url()).await.unwrap();
+    let watcher = sqlx::PgPool::connect(&server.url()).await.unwrap();
     let row = claim("a", TTL).key.as_str().to_owned();
     let blocks = [
         format!("INSERT INTO dlock_locks (k, token, expires_us, note, hold) VALUES ('{row}', 1, 1, '', '')"),
         format!("UPDATE dlock_locks SET note = '' WHERE k = '{row}'"),
     ];
     for (block, delivers) in blocks.iter().zip([true, false]) {
-        somebody.execute("BEGIN").await.unwrap();
-        assert_eq!(somebody.execute(sqlx::AssertSqlSafe(block.as_str())).await.unwrap().rows_affected(), 1);
-        let late = claim("a", TTL);
-        let mut attempt = std::pin::pin!(store.try_acquire(&late, Queue::Leave));
-        let is_waiting = async || {
-            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut somebody).await.unwrap() == 1
+        // The attempt goes on, and nobody polls it.
+        let (late, _attempt) = loop {
+            somebody.execute("BEGIN").await.unwrap();
+            assert_eq!(somebody.execute(sqlx::AssertSqlSafe(block.as_str())).await.unwrap().rows_affected(), 1);
+            let late = claim("a", TTL);
+            let (store, asked) = (&store, late.clone());
+            let mut attempt = Box::pin(async move { store.try_acquire(&asked, Queue::Leave).await });
+            let sessions = async |state: &'static str| {
+                let sql = format!("SELECT count(*) FROM pg_stat_activity WHERE {state}");
+                sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(sql)).fetch_one(&watcher).await.unwrap()
+            };
+            let is_waiting = async || sessions("wait_event_type = 'Lock'").await == 1;
+            let is_kept = async || {
+                proxy.kept().iter().any(|bytes| *bytes > 0) && sessions("state = 'idle in transaction'").await == 1
+            };
+            let commits = async {
+                wait_until("it waits for the row", is_waiting).await.unwrap();
+                proxy.keep();
+                somebody.execute("ROLLBACK").await.unwrap();
+                wait_until("its commit is sent", is_kept).await.unwrap();
+            };
+            tokio::select! {
+                // The server's limit for its wait is a second (`lock_timeout`). A slow machine may let that pass.
+                answer = &mut attempt => assert!(answer.is_err(), "{answer:?}"),
+                () = commits => break (late, attempt),
+            }
+            proxy.deliver_all();
+            somebody.execute("ROLLBACK").await.unwrap();
         };
-        tokio::select! {
-            answer = &mut attempt => panic!("{answer:?}"),
-            waiting = wait_until("it waits for the row", is_waiting) => waiting.unwrap(),
-        }
-        proxy.keep();
-        somebody.execute("ROLLBACK").await.unwrap();
-        let is_kept = async || proxy.kept().iter().any(|bytes| *bytes > 0);
-        tokio::select! {
-            answer = &mut attempt => panic!("{answer:?}"),
-            kept = wait_until("its commit is sent", is_kept) => kept.unwrap(),
-        }
         if delivers {
             wait_until("it is undone", async || store.abandon(&late).await.is_ok()).await.unwrap();
             proxy.deliver_all();

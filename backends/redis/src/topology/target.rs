@@ -220,7 +220,7 @@ mod tests {
             "redis-cluster://host/c4n4ry",
             "redis-cluster://host?wait_replicas=c4n4ry",
             "redis-other://c4n4ry",
-            "redis://host?c4n4ry=1",
+            "redis://host?c4n4ry",
             "redis://host?eviction=c4n4ry",
             "unix://c4n4ry/path",
             "unix://user:c4n4ry@/path",

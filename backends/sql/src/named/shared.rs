@@ -29,7 +29,7 @@ const RENEWAL_PATIENCE: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct NamedShared<D: NamedDialect> {
     pub(super) context: Arc<NamedContext<D>>,
-    pub(super) ways: Ways,
+    pub(super) ways: Arc<Ways>,
     pub(super) pending_attempts: Arc<PendingAttempts>,
     pub(super) sessions: Arc<SharedSessions<D>>,
     /// Held while a namespace without a row here is looked for in other tables, by our thread.
@@ -250,10 +250,13 @@ impl<D: NamedDialect> NamedShared<D> {
     async fn other_table(&self, key: &LockKey) -> Result<Option<String>> {
         let (context, name, word) = (self.context.clone(), way_name(key), self.ways.word().to_owned());
         context.closed.refuse()?;
-        let looking = self.looking.clone();
+        let (looking, ways, key) = (self.looking.clone(), self.ways.clone(), key.clone());
         let asking = background()?.run(async move {
-            // The first callers of a program may be many.
+            // The first callers of a program may be many. They look one after another, and no more once the row is known.
             let _one = looking.lock().await;
+            if ways.has(&key) {
+                return Ok(None);
+            }
             let (mut conn, _) = context.dialect.connect_named().await?;
             let other = context.dialect.other_named_table(&mut conn, (&name, &word)).await;
             context.dialect.close(conn).await;

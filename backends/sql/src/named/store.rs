@@ -70,7 +70,7 @@ impl<D: NamedDialect> NamedLock<D> {
         let conn = preparing.await??;
         let monitor = Arc::new(SessionMonitor::new(&context, conn));
         let shared = Arc::new(NamedShared {
-            ways: Ways::new(Way::Named, if context.settings.is_literal { "literal" } else { "" }),
+            ways: Arc::new(Ways::new(Way::Named, if context.settings.is_literal { "literal" } else { "" })),
             pending_attempts: Arc::default(),
             sessions: Arc::new(SharedSessions::new(&context)),
             looking: Arc::default(),

@@ -222,12 +222,18 @@ async fn a_url_of_sqlx_opens_the_same_file() {
 #[tokio::test]
 async fn a_closed_store_opens_the_file_no_more() {
     let store = Store::on_real_time();
-    let opened = store.open().await;
-    a_closed_store_opens_nothing(&opened, &[], &claim("closed", TTL)).await;
+    let (opened, folder) = (store.open().await, store.folder.path().canonicalize().unwrap());
     let is_open = || {
         let links =
             std::fs::read_dir("/proc/self/fd").unwrap().filter_map(|link| link.unwrap().path().read_link().ok());
-        links.into_iter().any(|path| path.starts_with(store.folder.path()))
+        links.into_iter().any(|path| path.starts_with(&folder))
     };
+    let hold = take(&opened, &claim("open", TTL)).await;
+    assert!(is_open(), "this look sees nothing");
+    opened.release(&hold).await.unwrap();
+    a_closed_store_opens_nothing(&opened, &[], &claim("closed", TTL)).await;
     wait_until("the file to be closed", async || !is_open()).await.unwrap();
+    // A late opening would be seen.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(!is_open());
 }

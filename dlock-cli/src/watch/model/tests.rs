@@ -25,6 +25,12 @@ pub(in crate::watch) fn model() -> Model {
     model
 }
 
+impl Model {
+    pub(in crate::watch) fn press_all(&mut self, keys: &str) {
+        press(self, keys);
+    }
+}
+
 fn press(model: &mut Model, keys: &str) -> Option<Wish> {
     let press = |model: &mut Model, c| {
         let code = match c {
@@ -126,6 +132,12 @@ fn a_break_is_asked_back_and_names_the_hold() {
     let Some(Wish::Break { key, hold, why }) = press(&mut model, "bit hangs\n") else { panic!("it is a break") };
     assert_eq!(why, "it hangs");
     assert_eq!((key.as_str(), hold.to_string().as_str()), ("dl1:default:b", "0123456789abcdef"));
+    // The hold ends while the reason is typed, and another one has its line.
+    press(&mut model, "bit ha");
+    model.set(vec![row("a", 1, 3), row("c", 0, 1)]);
+    assert_eq!(press(&mut model, "ngs\nq\n"), None);
+    assert_eq!((&model.focus, model.row_to_break().is_none()), (&Focus::Confirm, true));
+    press(&mut model, "\u{1b}");
     assert_eq!(press(&mut model, "q"), Some(Wish::Quit));
 }
 

@@ -22,6 +22,14 @@ async fn changed(mut n: u64) -> Result<u64, Error> {
     Ok(n)
 }
 
+struct Path<T>(T);
+
+#[optimistic]
+async fn deep(Path(mut id): Path<u64>, (mut a, _): (u8, u8)) -> Result<u64, Error> {
+    id += 1;
+    Ok(id)
+}
+
 #[optimistic]
 fn lazy() -> impl Future<Output = Result<(), Error>> {
     async { Ok(()) }
