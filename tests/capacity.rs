@@ -172,7 +172,7 @@ struct Meter {
     proxies: Vec<Proxy>,
     server: Instance,
     changes: fn(&Instance) -> f64,
-    /// What the server does by itself.
+    /// The changes that the server makes by itself.
     changes_per_second: f64,
 }
 

@@ -89,7 +89,7 @@ impl Guard {
         self.joined.is_some()
     }
 
-    /// What the guard gives to its user, without the note that the user has used it.
+    /// The same hold that the guard gives to its user, without the note that the user has used it.
     pub(crate) fn unused(&self) -> &Held {
         &self.held
     }
