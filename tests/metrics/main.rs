@@ -5,10 +5,11 @@
 mod history;
 mod values;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::metrics::Metrics;
-use dlock::{Cohort, ErrorKind, Key, Mode, Observer, OncePer, Registry, Wait};
+use dlock::{Cohort, ErrorKind, Event, Key, Label, Mode, Observer, OncePer, Registry, Wait};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::wait_until;
 use metrics::Unit;
@@ -173,6 +174,30 @@ async fn the_oldest_hold_is_seen_while_it_lasts() {
     assert!(began() > of_first);
     second.release().await.unwrap();
     assert_eq!(began(), 0.0);
+}
+
+/// The end of a hold may be among the events that were dropped.
+#[tokio::test]
+async fn after_dropped_events_the_oldest_hold_is_told_anew() {
+    struct Shared(Arc<Metrics>);
+    impl Observer for Shared {
+        fn on_event(&self, label: &Label, event: &Event) {
+            self.0.on_event(label, event);
+        }
+    }
+    let (values, registry, metrics) = (values(), Registry::new(), Arc::new(Metrics::new()));
+    registry.install("dropped", dlock_memory::Memory::new()).unwrap();
+    registry.set_default("dropped").unwrap();
+    registry.observe(Shared(metrics.clone()));
+    let guard = registry.lock("k").name("of dropped").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    let is_shown = || values.gauge("dlock_oldest_hold_timestamp_seconds", &["lock=of dropped"]) > 0.0;
+    guard.confirm().await.unwrap();
+    wait_until("the hold is shown", async || is_shown()).await.unwrap();
+    metrics.on_dropped(0);
+    assert!(!is_shown());
+    guard.confirm().await.unwrap();
+    wait_until("the hold is shown again", async || is_shown()).await.unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
