@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::acquire::neighbours;
 use crate::periods::{once, to_next_period};
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, poll_once, test};
+use crate::support::{Faulty, LONG, MS, Op, SECOND, Step, World, calm, freed, poll_once, test};
 
 #[test]
 fn an_idle_registry_ends_at_once() {
@@ -62,6 +62,40 @@ fn a_caller_in_the_middle_of_an_attempt_hears_of_a_shutdown_at_once() {
         let report = world.pass_until(10 * MS, shutdown).await.unwrap();
         assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
         assert!(world.memory.is_empty(), "what the lost reply had granted was abandoned before the end");
+    });
+}
+
+/// Before it waits for a neighbour's turn, a call asks the store for the holds of enclosing calls.
+#[test]
+fn a_caller_that_looks_for_the_holds_of_other_names_hears_of_a_shutdown_at_once() {
+    test(async {
+        let world = World::new();
+        let other = Faulty::around(&world.memory, &world.clock, |_| {});
+        world.registry.install("other", other.clone()).unwrap();
+        other.always(Op::Look, Step::Hang);
+        let by_other = || world.lock("k").backend("other").wait(LONG);
+        let (behind, go) = (by_other(), Arc::new(Notify::new()));
+        let body = {
+            let go = go.clone();
+            |_| async move {
+                go.notified().await;
+                behind.acquire().await.map(drop)
+            }
+        };
+        let outer = tokio::spawn(world.lock("k").run(body));
+        calm().await;
+        let neighbour = tokio::spawn(by_other().acquire());
+        calm().await;
+        go.notify_one();
+        calm().await;
+        assert_eq!(other.calls(Op::Look), 1);
+        let registry = world.registry.clone();
+        let shutdown = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+        for told in [outer.await.unwrap().unwrap(), neighbour.await.unwrap().map(drop)] {
+            assert_eq!(told.unwrap_err().kind(), &ErrorKind::ShutDown);
+        }
+        let report = world.pass_until(10 * MS, shutdown).await.unwrap();
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
     });
 }
 

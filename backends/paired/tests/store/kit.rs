@@ -19,7 +19,7 @@ pub(crate) const SOON: Duration = Duration::from_secs(20);
 pub(crate) struct Member {
     /// Around the proxy.
     pub(crate) store: Arc<dyn Backend>,
-    pub(crate) proxy: Proxy,
+    proxy: Proxy,
     url: String,
 }
 

@@ -26,6 +26,8 @@ struct Unsteady {
     inner: Memory,
     profile: Profile,
     state: AtomicU8,
+    /// The attempts that it was asked for.
+    attempts: AtomicUsize,
     /// The releases and abandons that it has answered.
     freed: AtomicUsize,
 }
@@ -38,7 +40,8 @@ impl Unsteady {
     fn with(change: impl FnOnce(&mut Profile)) -> Arc<Self> {
         let inner = Memory::new();
         let profile = inner.profile().clone().with(change);
-        Arc::new(Self { inner, profile, state: AtomicU8::new(WELL), freed: AtomicUsize::new(0) })
+        let (attempts, freed) = Default::default();
+        Arc::new(Self { inner, profile, state: AtomicU8::new(WELL), attempts, freed })
     }
 
     fn becomes(&self, state: u8) {
@@ -75,6 +78,7 @@ impl Backend for Unsteady {
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
+            self.attempts.fetch_add(1, Ordering::SeqCst);
             self.answers().await?;
             Ok(match self.inner.try_acquire(claim, queue).await? {
                 Attempt::Contended(wake) => Attempt::Contended(in_a_line_far_away(wake)),
@@ -139,6 +143,36 @@ async fn a_namespace_is_admitted_if_both_stores_admit_it() {
     one.becomes(WELL);
     other.becomes(REFUSES);
     assert_eq!(admit().await, [false; 3]);
+}
+
+/// A call that the gate does not grant costs the authority nothing.
+#[tokio::test]
+async fn an_authority_is_asked_only_for_what_the_gate_has_granted() {
+    let (gate, authority) = (Unsteady::new(), Unsteady::new());
+    let pair = Paired::builder(gate.clone(), authority.clone()).build().unwrap();
+    let ours = claim("granted by the gate", TTL);
+    let others = claim_on(&ours.key, TTL, |_| ());
+    let in_gate = take(&*gate, &others).await;
+    assert!(matches!(pair.try_acquire(&ours, Queue::Leave).await, Ok(Attempt::Contended(_))));
+    gate.becomes(REFUSES);
+    pair.try_acquire(&ours, Queue::Leave).await.unwrap_err();
+    assert_eq!(authority.attempts.load(Ordering::SeqCst), 0);
+    gate.becomes(WELL);
+    gate.release(&in_gate).await.unwrap();
+    take(&pair, &ours).await;
+    assert_eq!(authority.attempts.load(Ordering::SeqCst), 1);
+}
+
+/// The first call waits for a silent gate. Those after it go to the authority at once.
+#[tokio::test]
+async fn a_silent_gate_is_not_asked_by_every_call() {
+    let (gate, authority) = (Unsteady::new(), Unsteady::new());
+    let pair = Paired::builder(gate.clone(), authority).gate_down(GateDown::Authority).build().unwrap();
+    gate.becomes(SILENT);
+    for call in 0..200 {
+        take(&pair, &claim(&format!("silent gate {call}"), TTL)).await;
+    }
+    assert_eq!(gate.attempts.load(Ordering::SeqCst), 1);
 }
 
 /// Dropping a wake leaves the place in the line, as it does in a store behind a network.
