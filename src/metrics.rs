@@ -8,9 +8,9 @@
 //! | `dlock_waiting` | gauge | calls that have not ended, also those that wait for a neighbour of this process |
 //! | `dlock_held` | gauge | locks that this process holds |
 //! | `dlock_hold_seconds` | histogram | the time from the grant to the release or the loss |
-//! | `dlock_oldest_hold_timestamp_seconds` | gauge | the Unix time at which the longest of the present holds of this process began, once it was renewed; 0 if there is none, and until the next renewal after that one has ended |
 //! | `dlock_losses_total` | counter | locks that were lost while they were held, by `cause` |
 //! | `dlock_renewals_total` | counter | renewals, by `outcome`: `renewed` or `failed` |
+//! | `dlock_renewals_near_max_hold_total` | counter | renewals of holds that have had more than four fifths of their `max_hold` |
 //! | `dlock_renewal_lease_left_ratio` | histogram | the share of the ttl that was left when a renewal was confirmed |
 //! | `dlock_failed_releases_total` | counter | releases that failed; the ttl frees the lock if no retry succeeds |
 //! | `dlock_unsettled_total` | counter | bodies whose work the store did not make final, or may not have made final |
@@ -184,10 +184,10 @@ fn describe() {
     metrics::describe_gauge!("dlock_waiting", count, "Calls for a lock that have not ended.");
     metrics::describe_gauge!("dlock_held", count, "Locks that this process holds.");
     metrics::describe_histogram!("dlock_hold_seconds", seconds, "Time from a grant to the end of the hold.");
-    let oldest = "Unix time at which the longest of the present holds began, else 0.";
-    metrics::describe_gauge!("dlock_oldest_hold_timestamp_seconds", seconds, oldest);
     metrics::describe_counter!("dlock_losses_total", count, "Locks that were lost while they were held, by cause.");
     metrics::describe_counter!("dlock_renewals_total", count, "Renewals, by outcome.");
+    let near = "Renewals of holds that have had more than four fifths of their max_hold.";
+    metrics::describe_counter!("dlock_renewals_near_max_hold_total", count, near);
     let share = "Share of the ttl that was left when a renewal was confirmed.";
     metrics::describe_histogram!("dlock_renewal_lease_left_ratio", share);
     metrics::describe_counter!("dlock_failed_releases_total", count, "Releases that failed.");
@@ -239,7 +239,5 @@ impl Observer for Metrics {
 
     fn on_dropped(&self, events: u64) {
         metrics::counter!("dlock_dropped_events_total").increment(events);
-        // The end of one of these holds may be among them.
-        self.locks.iter().for_each(|locks| locks.each(OfLock::forget_oldest_hold));
     }
 }

@@ -203,8 +203,10 @@ fn lock(switches: &Mutex<Switches>) -> MutexGuard<'_, Switches> {
 }
 
 impl Switchable {
-    fn check_up(&self) -> Result<()> {
-        if lock(&self.switches).outage { Err(Error::outage("the test has switched the store off")) } else { Ok(()) }
+    /// The store, unless the test has switched it off.
+    fn up(&self) -> Result<&Memory> {
+        let is_off = lock(&self.switches).outage;
+        if is_off { Err(Error::outage("the test has switched the store off")) } else { Ok(&self.memory) }
     }
 
     /// The hold of another owner that the test has switched on, while it lasts.
@@ -236,11 +238,11 @@ impl Backend for Switchable {
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
-            self.check_up()?;
+            let memory = self.up()?;
             if let Some(wake) = self.busy() {
                 return Ok(Attempt::Contended(wake));
             }
-            Ok(match self.memory.try_acquire(claim, queue).await? {
+            Ok(match memory.try_acquire(claim, queue).await? {
                 Attempt::Acquired(hold) => Attempt::Acquired(shortened(&self.switches, hold)),
                 Attempt::Contended(mut wake) => {
                     if let Some(signal) = wake.signal.take() {
@@ -262,10 +264,11 @@ impl Backend for Switchable {
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
             // In an outage no renewal comes through.
-            if let Err(down) = self.check_up() {
-                return holds.iter().map(|_| Err(down.again())).collect();
-            }
-            let mut standings = self.memory.renew(holds).await;
+            let memory = match self.up() {
+                Ok(memory) => memory,
+                Err(down) => return holds.iter().map(|_| Err(down.again())).collect(),
+            };
+            let mut standings = memory.renew(holds).await;
             for (hold, standing) in holds.iter().zip(&mut standings) {
                 if hold.session::<Shortened>().is_some() {
                     *standing = Ok(Standing::Renewed(hold.validity));
@@ -276,36 +279,25 @@ impl Backend for Switchable {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.release(hold).await
-        })
+        Box::pin(async move { self.up()?.release(hold).await })
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.abandon(claim).await
-        })
+        Box::pin(async move { self.up()?.abandon(claim).await })
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
-            self.check_up()?;
-            let mut state = self.memory.look(key).await?;
-            let (until, now) = (lock(&self.switches).busy_until, self.clock.now());
-            if let Some(until) = until.filter(|until| now < *until && state.holders.is_empty()) {
-                state.holders.push(Holder::foreign_client(Some(until.since(now))));
+            let mut state = self.up()?.look(key).await?;
+            if let Some(wake) = self.busy().filter(|_| state.holders.is_empty()) {
+                state.holders.push(Holder::foreign_client(wake.lease_left));
             }
             Ok(state)
         })
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.ready().await
-        })
+        Box::pin(async move { self.up()?.ready().await })
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {
@@ -331,37 +323,28 @@ impl Backend for Switchable {
 
 impl Keeps for Switchable {
     fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.keep(hold, time, run).await
-        })
+        Box::pin(async move { self.up()?.keep(hold, time, run).await })
     }
 }
 
 impl Periods for Switchable {
     fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.end_run(hold, run).await
-        })
+        Box::pin(async move { self.up()?.end_run(hold, run).await })
     }
 
     fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.last_success(key).await
-        })
+        Box::pin(async move { self.up()?.last_success(key).await })
     }
 }
 
 impl Tokens for Switchable {
     fn reserve<'a>(&'a self, hold: &'a Hold, reservation: Reservation) -> BoxFuture<'a, Result<Reserved>> {
         Box::pin(async move {
-            self.check_up()?;
+            let memory = self.up()?;
             if hold.session::<Shortened>().is_some() {
                 return Ok(Reserved::Awaited);
             }
-            self.memory.reserve(hold, reservation).await
+            memory.reserve(hold, reservation).await
         })
     }
 }
@@ -369,11 +352,11 @@ impl Tokens for Switchable {
 impl Batch for Switchable {
     fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
         Box::pin(async move {
-            self.check_up()?;
+            let memory = self.up()?;
             if self.busy().is_some() {
                 return Ok(Together::Contended);
             }
-            Ok(match self.memory.try_acquire_all(claims).await? {
+            Ok(match memory.try_acquire_all(claims).await? {
                 Together::Acquired(holds) => {
                     Together::Acquired(holds.into_iter().map(|hold| shortened(&self.switches, hold)).collect())
                 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use dlock::{ErrorKind, Registry, Result, Wait};
+use dlock::{ErrorKind, Registry, Renew, Result, Wait};
 use dlock_testkit::servers::shared;
 use dlock_testkit::{Mode, Proxy};
 use futures::FutureExt;
@@ -129,7 +129,8 @@ fn a_client_library_that_panics_ends_no_call_by_a_panic_and_what_watches_the_hol
     each(&stores, async |proxies, url| {
         let registry = ends(url, "the opening", open(url)).await.unwrap();
         // Renewals are far apart, so only the watch of the holds tells a loss. A lease knows no other than a renewal.
-        let ttl = if url.contains("way=") { HANG * 6 } else { 3 * SECOND };
+        let has_watch = url.contains("way=");
+        let ttl = if has_watch { HANG * 6 } else { 3 * SECOND };
         let held = registry.lock("held").ttl(ttl).acquire().await.unwrap();
         set(proxies, Mode::Replace(poison(url).unwrap()));
         let called = std::time::Instant::now();
@@ -142,7 +143,9 @@ fn a_client_library_that_panics_ends_no_call_by_a_panic_and_what_watches_the_hol
         all_is_well(proxies, url, &registry).await;
         // Its session may have ended.
         let _ = ends(url, "a release", held.release()).await;
-        let broken = registry.lock("broken").ttl(ttl).acquire().await.unwrap();
+        let lock = registry.lock("broken").ttl(HANG * 6);
+        let lock = if has_watch { lock } else { lock.renew(Renew::Every(SECOND)) };
+        let broken = lock.acquire().await.unwrap();
         let id = registry.lock("broken").holders().await.unwrap().holders[0].id.unwrap();
         assert!(registry.lock("broken").break_hold(id).by("alice").because("a test").await.unwrap(), "{url}");
         ends(url, "the news that a hold is broken", broken.lost()).await;

@@ -194,14 +194,24 @@ async fn a_wait_that_only_advancing_the_clock_can_end_fails_and_says_so() {
 
 #[tokio::test]
 async fn a_wait_goes_on_while_somebody_advances_the_clock() {
-    let kit = TestKit::new();
-    kit.busy_for(8 * SECOND);
-    let waiting = tokio::spawn(kit.scope(deduct(1)));
-    for _ in 0..9 {
-        tokio::time::sleep(SECOND).await;
-        kit.clock().advance(SECOND);
+    let ends = async || {
+        let kit = TestKit::new();
+        kit.busy_for(8 * SECOND);
+        let waiting = tokio::spawn(kit.scope(deduct(1)));
+        for _ in 0..9 {
+            tokio::time::sleep(SECOND).await;
+            kit.clock().advance(SECOND);
+        }
+        tokio::time::timeout(HANG, waiting).await.unwrap().unwrap()
+    };
+    for _ in 0..3 {
+        match ends().await {
+            // On a busy machine, this test itself may not have moved the clock for five seconds.
+            Err(error) if *error.kind() == ErrorKind::WouldDeadlock => {}
+            end => return assert_eq!(end.unwrap(), 1),
+        }
     }
-    assert_eq!(tokio::time::timeout(HANG, waiting).await.unwrap().unwrap().unwrap(), 1);
+    panic!("the wait ended each time");
 }
 
 #[tokio::test]

@@ -8,7 +8,8 @@ use std::time::Duration;
 use dlock::backends::memory::Memory;
 use dlock::testing::TestKit;
 use dlock::{
-    Error, ErrorKind, Event, Label, LossCause, Observer, OnLost, Outcome, Registry, Tuning, distributed_lock, is_locked,
+    Error, ErrorKind, Event, Label, LossCause, Observer, OnLost, Outcome, Registry, Renew, Tuning, distributed_lock,
+    is_locked,
 };
 use dlock_testkit::{Log, wait_until};
 use futures::future::BoxFuture;
@@ -147,7 +148,8 @@ async fn a_break_is_logged_by_the_operator_and_by_the_holder() {
     tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(move || writer.clone()).init();
     let registry = registry();
     let lock = || registry.lock(dlock::Key::text("broken:").value(&42)).name("shop::broken");
-    let guard = lock().ttl(Duration::from_millis(300)).acquire().await.unwrap();
+    let guard =
+        lock().ttl(Duration::from_secs(30)).renew(Renew::Every(Duration::from_millis(100))).acquire().await.unwrap();
     let id = lock().holders().await.unwrap().holders[0].id.unwrap();
     assert!(lock().break_hold(id).by("alice").because("web-3 hangs").await.unwrap());
     assert!(!lock().break_hold(id).by("bob").because("too late").await.unwrap());

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::cli::{LsArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{moment, note, print_json, print_table, since, words};
-use crate::show::find;
+use crate::show::{alike, tell_alike};
 use crate::store::Store;
 
 pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Exit, Failure> {
@@ -36,11 +36,7 @@ pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Ex
             let beginning =
                 if ls.prefix.is_empty() { String::new() } else { format!(" that begins with {}", ls.prefix) };
             note(&format!("nobody holds a lock{beginning} in the namespace {}", store.namespace));
-            // `find` prints its advice, and its failure must not fail the command. A key without parts would be compared with all
-            // held locks.
-            if ls.prefix.contains([':', '/']) {
-                let _ = find(&store, &ls.prefix).await;
-            }
+            tell_alike(&store, &ls.prefix, &alike(&store, &ls.prefix).await);
         }
         print_table(&["KEY", "HOLDER", "FUNCTION", "FOR", "LEASE LEFT", "HOLD", "WAIT"], rows)?;
     }

@@ -10,6 +10,9 @@ use crate::ls::{SeenHolder, SeenLock};
 use crate::output::{moment, note, print, print_json, since, unix_ms, visible, words};
 use crate::store::Store;
 
+/// How long the store is given to list locks for a hint.
+const HINT_LIMIT: Duration = Duration::from_secs(1);
+
 /// More waiters are counted, not listed.
 const MOST_WAITERS: usize = 20;
 
@@ -73,13 +76,27 @@ async fn waiters(store: &Store, lock: &ListedLock) -> Option<Vec<String>> {
 pub(crate) async fn find(store: &Store, typed: &str) -> Result<Vec<ListedLock>, Failure> {
     let key = store.shown(typed);
     let found = store.registry.locks().backend(&store.backend).namespace(&store.namespace).like(key).await?;
-    for lock in &found {
-        let shown = store.shown(lock.key.as_str());
+    tell_alike(store, key, &found);
+    Ok(found)
+}
+
+/// Says which of these locks are not the one of this key.
+pub(crate) fn tell_alike(store: &Store, key: &str, found: &[ListedLock]) {
+    for shown in found.iter().map(|lock| store.shown(lock.key.as_str())) {
         if shown != Key::rendered(key).to_string() {
             note(&format!("nobody holds {key}; {shown} looks like it"));
         }
     }
-    Ok(found)
+}
+
+/// The held locks that are alike, for a hint. None if the key has no parts, because it would be compared with all held locks, and
+/// none if the store cannot list them, or not so soon.
+pub(crate) async fn alike(store: &Store, key: &str) -> Vec<ListedLock> {
+    if !key.contains([':', '/']) {
+        return Vec::new();
+    }
+    let held = store.registry.locks().backend(&store.backend).namespace(&store.namespace).like(key);
+    tokio::time::timeout(HINT_LIMIT, held).await.map_or_else(|_| Vec::new(), Result::unwrap_or_default)
 }
 
 /// Names the held lock that was probably meant: a slip of the finger must not read as "it is free".

@@ -28,14 +28,16 @@ pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs, json: bool) -> Resul
     let mut has_told = false;
     while let Some(key) = keys.last() {
         let lock = store.registry.lock(Key::from(key)).backend(&store.backend);
+        let answer = lock.holders().await;
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
-        let state = match lock.holders().await {
-            Err(error) if error.is_retryable() && left.is_none_or(|left| !left.is_zero()) => {
+        let pause = left.map_or(LONGEST_PAUSE, |left| left.min(LONGEST_PAUSE));
+        let state = match answer {
+            Err(error) if error.is_retryable() && !pause.is_zero() => {
                 if !has_told {
                     note(&format!("{error}; the wait goes on"));
                 }
                 has_told = true;
-                tokio::time::sleep(LONGEST_PAUSE).await;
+                tokio::time::sleep(pause).await;
                 continue;
             }
             state => state?,
@@ -45,7 +47,7 @@ pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs, json: bool) -> Resul
             keys.pop();
             continue;
         }
-        if left.is_some_and(|left| left.is_zero()) {
+        if pause.is_zero() {
             spinner.finish_and_clear();
             let holder = state.note().map(holder).unwrap_or_default();
             let shown = store.shown(key.as_str());
@@ -56,7 +58,7 @@ pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs, json: bool) -> Resul
             }
             return Ok(Exit::BUSY);
         }
-        tokio::time::sleep(left.map_or(LONGEST_PAUSE, |left| left.min(LONGEST_PAUSE))).await;
+        tokio::time::sleep(pause).await;
     }
     spinner.finish_and_clear();
     if json {

@@ -94,10 +94,11 @@ impl Client {
     pub(crate) async fn take_within(&self, claim: &Arc<Claim>, bound: Duration) -> Tested<Hold> {
         let end = self.clock.now().after(bound);
         loop {
+            let asked = self.clock.now();
             if let Attempt::Acquired(hold) = self.ask(claim, Queue::Leave).await? {
                 return Ok(hold);
             }
-            ensure!(self.clock.now() < end, "a lock that must be free was refused for {bound:?}");
+            ensure!(asked < end, "a lock that must be free was refused for {bound:?}");
             pause(10).await;
         }
     }

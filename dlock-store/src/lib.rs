@@ -10,6 +10,7 @@
 //! | [`Clock`] | deadlines that go on while the machine is suspended |
 //! | [`Address`], [`UrlForm`], [`Opener`] | the URL of a store, its options, and the opening by URL |
 //! | [`Names`], [`Tls`], [`Secret`] | host names, TLS, and passwords that no text shows |
+//! | [`Streaks`] | the share of a process that asks again and again while another one waits |
 //! | [`refuse_older`] | the oldest version of the server |
 //! | [`line()`], [`drop_elsewhere`] | code of the user's that must not run on dlock's own thread: log lines, values, wakers |
 //!
@@ -24,6 +25,7 @@ mod clock;
 mod own_thread;
 mod per_runtime;
 mod sleep;
+mod streaks;
 mod thread;
 mod version;
 
@@ -38,6 +40,7 @@ pub use clock::Clock;
 pub use own_thread::{Run, background};
 pub use per_runtime::{Opened, PerRuntime};
 pub use sleep::{Sleep, TimeoutAt};
+pub use streaks::Streaks;
 pub use thread::background::{Background, CallerRuntime, EndsTask, aside, is_forked, is_ours};
 pub use thread::foreign::{drop_elsewhere, foreign_thread};
 pub use thread::log::line;

@@ -33,14 +33,6 @@ impl<T> Chain<T> {
         }
     }
 
-    pub(super) fn each(&self, mut visit: impl FnMut(&T)) {
-        let mut chain = self;
-        while let Some(link) = chain.0.get() {
-            visit(&link.value);
-            chain = &link.next;
-        }
-    }
-
     /// The value that fits, or the end of the chain.
     #[inline]
     fn search(&self, fits: impl Fn(&T) -> bool) -> Result<&T, &Self> {

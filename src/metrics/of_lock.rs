@@ -1,9 +1,9 @@
 //! The series of one lock in one store.
 
 use std::mem::Discriminant;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{LazyLock, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_contract::Mode;
 use dlock_runtime::{Event, GrantWay, Label, StoreLabel};
@@ -25,7 +25,6 @@ pub(super) struct OfLock {
     wait_limit: Limit,
     max_hold: Limit,
     once_per: Limit,
-    oldest: OldestHold,
 }
 
 impl OfLock {
@@ -50,7 +49,6 @@ impl OfLock {
             wait_limit: Limit::default(),
             max_hold: Limit::default(),
             once_per: Limit::default(),
-            oldest: OldestHold::default(),
             labels,
         }
     }
@@ -75,7 +73,6 @@ impl OfLock {
             Event::Acquired { waited, way, .. } => {
                 self.waiting.decrement(1);
                 self.held.increment(1);
-                self.oldest.note_begin();
                 self.acquired.increment(1);
                 self.acquisition.record(*waited);
                 if *way != GrantWay::Request {
@@ -104,9 +101,12 @@ impl OfLock {
                 self.add_one("dlock_unsettled_total", "kind", kind.as_str());
             }
             Event::Renewed { remaining, ttl, held } => {
-                self.oldest.note_renewal(self, *held, *ttl);
                 self.renewed.increment(1);
                 self.lease_left.record(remaining.div_duration_f64(*ttl));
+                // The histogram knows a hold only when it has ended.
+                if self.max_hold.is_near(*held) {
+                    metrics::counter!("dlock_renewals_near_max_hold_total", self.labels.clone()).increment(1);
+                }
             }
             Event::RenewalFailed { .. } => self.add_one("dlock_renewals_total", "outcome", "failed"),
             Event::ReleaseFailed { .. } => {
@@ -132,11 +132,6 @@ impl OfLock {
     fn ended(&self, held: Duration) {
         self.held.decrement(1);
         self.hold.record(held);
-        self.oldest.note_end(held);
-    }
-
-    pub(super) fn forget_oldest_hold(&self) {
-        self.oldest.forget_known();
     }
 
     /// To a counter of something rare.
@@ -171,116 +166,17 @@ impl Limit {
         self.last.load(Ordering::Relaxed) != nanos && self.write(name, of, limit, nanos)
     }
 
+    /// Whether this is more than four fifths of the limit.
+    fn is_near(&self, length: Duration) -> bool {
+        let limit = u128::from(self.last.load(Ordering::Relaxed));
+        limit > 0 && length.as_nanos() * 5 > limit * 4
+    }
+
     #[cold]
     fn write(&self, name: &'static str, of: &OfLock, limit: Duration, nanos: u64) -> bool {
         self.gauge.get_or_init(|| metrics::gauge!(name, of.labels.clone())).set(limit.as_secs_f64());
         self.last.swap(nanos, Ordering::Relaxed) == 0
     }
-}
-
-/// When the longest of the present holds began. A histogram knows a hold only when it has ended.
-///
-/// Renewals tell of holds. They come through the observers' queue, so one may come after the end of its hold. Then another hold takes
-/// its place once the ttl is over.
-#[derive(Default)]
-struct OldestHold {
-    /// The holds of this process.
-    count: AtomicU32,
-    /// Whether one is known. Nearly every hold ends before its first renewal.
-    is_known: AtomicBool,
-    known: Mutex<Option<Known>>,
-    gauge: OnceLock<Gauge>,
-}
-
-/// Times in milliseconds since some moment, by a clock that is not set.
-struct Known {
-    began: i64,
-    renewed: i64,
-    ttl: i64,
-}
-
-/// Two times of one beginning differ by less: each is the present time minus the age of the hold.
-const SAME_BEGINNING: i64 = 1000;
-
-impl OldestHold {
-    #[inline]
-    fn note_begin(&self) {
-        self.count.fetch_add(1, Ordering::SeqCst);
-    }
-
-    #[cold]
-    fn note_renewal(&self, of: &OfLock, held: Duration, ttl: Duration) {
-        let (now, began) = begun(held);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        match &mut *known {
-            Some(oldest) if oldest.lives(now) && began > oldest.began + SAME_BEGINNING => return,
-            Some(oldest) if oldest.lives(now) && began >= oldest.began - SAME_BEGINNING => oldest.renewed = now,
-            _ => {
-                *known = Some(Known { began, renewed: now, ttl: millis(ttl) });
-                let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(held);
-                let gauge = || metrics::gauge!("dlock_oldest_hold_timestamp_seconds", of.labels.clone());
-                self.gauge.get_or_init(gauge).set(since.as_secs_f64());
-            }
-        }
-        // The last hold may have ended since it was renewed. Its end looks here after it has changed the count.
-        self.is_known.store(true, Ordering::SeqCst);
-        if self.count.load(Ordering::SeqCst) == 0 {
-            self.clear(&mut known);
-        }
-    }
-
-    /// The next renewal tells it again.
-    fn forget_known(&self) {
-        self.clear(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn clear(&self, known: &mut Option<Known>) {
-        *known = None;
-        self.is_known.store(false, Ordering::SeqCst);
-        if let Some(gauge) = self.gauge.get() {
-            gauge.set(0.0);
-        }
-    }
-
-    /// If this was the oldest one, the next renewal of another one counts. It is a third of a ttl away at most.
-    #[inline]
-    fn note_end(&self, held: Duration) {
-        // A hold that began before this observer was there was not counted.
-        let counted = |count: u32| count.checked_sub(1);
-        let before = self.count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, counted);
-        let others = before.is_ok_and(|before| before > 1);
-        if self.is_known.load(Ordering::SeqCst) {
-            self.forget(held, others);
-        }
-    }
-
-    #[cold]
-    fn forget(&self, held: Duration, others: bool) {
-        let (now, began) = begun(held);
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_other = |oldest: &Known| oldest.lives(now) && began > oldest.began + SAME_BEGINNING;
-        if !others || !known.as_ref().is_some_and(is_other) {
-            self.clear(&mut known);
-        }
-    }
-}
-
-impl Known {
-    /// A hold that lives is renewed within its ttl.
-    const fn lives(&self, now: i64) -> bool {
-        now - self.renewed <= self.ttl
-    }
-}
-
-/// Now, and when a hold of this age began.
-fn begun(held: Duration) -> (i64, i64) {
-    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-    let now = millis(START.elapsed());
-    (now, now - millis(held))
-}
-
-fn millis(length: Duration) -> i64 {
-    i64::try_from(length.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn with(labels: &[metrics::Label], name: &'static str, value: &'static str) -> Vec<metrics::Label> {

@@ -7,30 +7,18 @@ use super::Switchable;
 
 impl Inspect for Switchable {
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.list(listing).await
-        })
+        Box::pin(async move { self.up()?.list(listing).await })
     }
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.break_hold(key, id, record).await
-        })
+        Box::pin(async move { self.up()?.break_hold(key, id, record).await })
     }
 
     fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.waiters(key, limit).await
-        })
+        Box::pin(async move { self.up()?.waiters(key, limit).await })
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
-        Box::pin(async move {
-            self.check_up()?;
-            self.memory.record_of(hold).await
-        })
+        Box::pin(async move { self.up()?.record_of(hold).await })
     }
 }

@@ -130,9 +130,9 @@ mod tests {
         watch();
         let start = Instant::now();
         assert_within(SECOND * 60, start, "the grant");
-        let early = start.checked_sub(SECOND * 600).unwrap();
+        let early = start.checked_sub(SECOND * 60).unwrap();
         let panic = thread::spawn(move || assert_within(SECOND, early, "the grant")).join().unwrap_err();
         let text = panic.downcast_ref::<String>().unwrap();
-        assert!(text.starts_with("the grant: it took 600."), "{text}");
+        assert!(text.starts_with("the grant: it took ") && text.contains("promised are 1s"), "{text}");
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dlock_testkit::servers::{free_port, shared};
-use dlock_testkit::{Mode, Proxy, lateness};
+use dlock_testkit::{Mode, Proxy};
 
 const SHORT: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(30);
@@ -26,39 +26,45 @@ fn a_passing_proxy_forwards_and_counts() {
 
 #[test]
 fn a_delay_holds_up_each_direction_but_not_the_rate() {
-    lateness::watch();
-    let delay = SHORT * 3;
+    let (delay, lines) = (SHORT * 3, 20);
     let (server, proxy) = pair();
-    let mut client = Client::patient(&proxy);
+    let mut client = Client::to(&proxy);
     proxy.set(Mode::Delay { to_server: delay, to_client: Duration::ZERO });
     let started = Instant::now();
-    client.send("a");
-    thread::sleep(delay / 2);
-    assert_eq!(server.asked(), 0, "the request is under way");
-    client.send("b");
-    assert_eq!(client.receive(), Ok("a".into()));
-    assert_eq!(client.receive(), Ok("b".into()));
-    assert!(started.elapsed() >= delay * 3 / 2, "{:?}", started.elapsed());
-    lateness::assert_within(delay * 2, started, "the answers");
+    for line in 0..lines {
+        client.send(&line.to_string());
+        let asked = server.asked();
+        assert!(asked == 0 || started.elapsed() >= delay, "the request was not held up");
+        // So that each is sent by itself.
+        thread::sleep(delay / lines);
+    }
+    (0..lines).for_each(|line| assert_eq!(client.receive(), Ok(line.to_string())));
+    assert!(started.elapsed() >= delay, "{:?}", started.elapsed());
+    // One after another they would take more than twice as long.
+    assert!(started.elapsed() < delay * lines / 2, "{:?}", started.elapsed());
 
     proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: delay });
     let started = Instant::now();
-    client.send("c");
-    eventually(|| server.asked() == 3);
-    lateness::assert_within(delay, started, "the request");
-    assert_eq!(client.receive(), Ok("c".into()));
+    assert_eq!(client.ask("c"), Ok("c".into()));
     assert!(started.elapsed() >= delay);
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: LONG * 100 });
+    client.send("d");
+    eventually(|| server.asked() == lines as usize + 2);
 }
 
 #[test]
 fn a_blackhole_swallows_and_its_connections_stay_dead() {
     let (server, proxy) = pair();
-    let mut old = Client::to(&proxy);
+    let mut old = Client::impatient(&proxy);
     let mut untouched = Client::to(&proxy);
     assert_eq!(untouched.ask("a"), Ok("a".into()));
     proxy.set(Mode::BLACKHOLE);
     assert_eq!(old.ask("b"), Err(ErrorKind::WouldBlock));
-    assert_eq!(Client::to(&proxy).ask("c"), Err(ErrorKind::WouldBlock), "a new one is accepted and gets no answer");
+    assert_eq!(
+        Client::impatient(&proxy).ask("c"),
+        Err(ErrorKind::WouldBlock),
+        "a new one is accepted and gets no answer"
+    );
     assert_eq!(server.asked(), 1);
 
     proxy.set(Mode::Pass);
@@ -70,10 +76,10 @@ fn a_blackhole_swallows_and_its_connections_stay_dead() {
 #[test]
 fn a_blackhole_of_replies_lets_requests_through() {
     let (server, proxy) = pair();
-    let mut client = Client::to(&proxy);
+    let mut client = Client::impatient(&proxy);
     proxy.set(Mode::Blackhole { to_server: false, to_client: true });
     assert_eq!(client.ask("a"), Err(ErrorKind::WouldBlock));
-    assert_eq!(server.asked(), 1);
+    eventually(|| server.asked() == 1);
 }
 
 #[test]
@@ -242,13 +248,14 @@ impl Client {
     fn to(proxy: &Proxy) -> Self {
         let stream = TcpStream::connect(proxy.addr()).unwrap();
         stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(SHORT * 6)).unwrap();
+        stream.set_read_timeout(Some(LONG)).unwrap();
         Self(BufReader::new(stream))
     }
 
-    fn patient(proxy: &Proxy) -> Self {
+    /// For an answer that must not come.
+    fn impatient(proxy: &Proxy) -> Self {
         let client = Self::to(proxy);
-        client.0.get_ref().set_read_timeout(Some(LONG)).unwrap();
+        client.0.get_ref().set_read_timeout(Some(SHORT * 6)).unwrap();
         client
     }
 

@@ -5,11 +5,10 @@
 mod history;
 mod values;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::metrics::Metrics;
-use dlock::{Cohort, ErrorKind, Event, Key, Label, Mode, Observer, OncePer, Registry, Wait};
+use dlock::{Cohort, ErrorKind, Key, Mode, Observer, OncePer, Registry, Renew, Wait};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::wait_until;
 use metrics::Unit;
@@ -140,64 +139,25 @@ async fn a_hand_over_by_a_release_and_one_by_the_store_are_counted_as_such() {
 }
 
 #[tokio::test]
-async fn the_oldest_hold_is_seen_while_it_lasts() {
-    let (values, registry) = (values(), registry_of("oldest"));
-    let began = || values.gauge("dlock_oldest_hold_timestamp_seconds", &["lock=oldest"]);
-    // A busy machine must not lose them. Renewals by hand need not be waited for.
-    let hold = async |slot: &str| {
-        let lock = registry.lock(Key::text("k").value(&slot)).name("oldest").ttl(Duration::from_secs(3600));
-        lock.acquire().await.unwrap()
+async fn a_hold_that_nears_its_limit_is_seen_before_its_end() {
+    let (values, registry) = (values(), registry_of("near"));
+    let hold = async |name, limit| {
+        let lock = registry.lock(name).name(name).ttl(Duration::from_secs(3600));
+        lock.max_hold(Duration::from_secs(limit)).acquire().await.unwrap()
     };
-    let first = hold("first").await;
-    assert_eq!(began(), 0.0);
-    let renewed = async |guard: &dlock::Guard| {
-        let renewals = || values.count("dlock_renewals_total", &["lock=oldest", "outcome=renewed"]);
+    let (near, far) = (hold("near", 3600).await, hold("far", 360_000).await);
+    let renewed = async |guard: &dlock::Guard, name| {
+        let renewals = || values.count("dlock_renewals_total", &[name, "outcome=renewed"]);
         let before = renewals();
         guard.confirm().await.unwrap();
         wait_until("the event of the renewal", async || renewals() > before).await.unwrap();
+        values.count("dlock_renewals_near_max_hold_total", &[name])
     };
-    renewed(&first).await;
-    let of_first = began();
-    assert!(of_first > 0.0);
-    // Two beginnings differ by more than a second.
-    tokio::time::sleep(Duration::from_millis(2500)).await;
-    let second = hold("second").await;
-    renewed(&second).await;
-    // A renewal that is told late seems to have begun later.
-    assert!(began() <= of_first, "the newer one is shown");
-    renewed(&first).await;
-    assert!(began() <= of_first);
-    let of_first = began();
-    first.release().await.unwrap();
-    assert_eq!(began(), 0.0);
-    renewed(&second).await;
-    assert!(began() > of_first);
-    second.release().await.unwrap();
-    assert_eq!(began(), 0.0);
-}
-
-/// The end of a hold may be among the events that were dropped.
-#[tokio::test]
-async fn after_dropped_events_the_oldest_hold_is_told_anew() {
-    struct Shared(Arc<Metrics>);
-    impl Observer for Shared {
-        fn on_event(&self, label: &Label, event: &Event) {
-            self.0.on_event(label, event);
-        }
-    }
-    let (values, registry, metrics) = (values(), Registry::new(), Arc::new(Metrics::new()));
-    registry.install("dropped", dlock_memory::Memory::new()).unwrap();
-    registry.set_default("dropped").unwrap();
-    registry.observe(Shared(metrics.clone()));
-    let guard = registry.lock("k").name("of dropped").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
-    let is_shown = || values.gauge("dlock_oldest_hold_timestamp_seconds", &["lock=of dropped"]) > 0.0;
-    guard.confirm().await.unwrap();
-    wait_until("the hold is shown", async || is_shown()).await.unwrap();
-    metrics.on_dropped(0);
-    assert!(!is_shown());
-    guard.confirm().await.unwrap();
-    wait_until("the hold is shown again", async || is_shown()).await.unwrap();
-    guard.release().await.unwrap();
+    assert_eq!(renewed(&near, "lock=near").await, 0);
+    registry.clock().advance(Duration::from_secs(2900));
+    assert_eq!((renewed(&near, "lock=near").await, renewed(&far, "lock=far").await), (1, 0));
+    near.release().await.unwrap();
+    far.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -361,7 +321,8 @@ async fn a_hold_and_a_waiter_are_seen_with_their_labels() {
 #[tokio::test]
 async fn renewals_say_how_much_of_the_lease_was_left() {
     let (values, registry) = (values(), registry());
-    let guard = registry.lock("k").name("renewed").ttl(Duration::from_millis(300)).acquire().await.unwrap();
+    let lock = registry.lock("k").name("renewed").ttl(Duration::from_secs(30));
+    let guard = lock.renew(Renew::Every(Duration::from_millis(100))).acquire().await.unwrap();
     let renewed = async || values.count("dlock_renewals_total", &["lock=renewed", "outcome=renewed"]) >= 3;
     wait_until("three renewals", renewed).await.unwrap();
     drop(guard);

@@ -6,7 +6,8 @@ use std::time::Duration;
 use dlock_testkit::Proxy;
 use dlock_testkit::servers::shared;
 use futures::future::BoxFuture;
-use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::Connection;
+use sqlx::mysql::{MySqlConnection, MySqlPool, MySqlPoolOptions};
 
 use crate::naive::{Recipe, Told, is_caught_behind};
 
@@ -33,9 +34,9 @@ async fn an_error_that_is_taken_for_busy_hides_an_outage() {
     for server in [shared().mariadb().unwrap(), shared().mysql().unwrap()] {
         let (proxy, url) = Proxy::in_front_of(&server).unwrap();
         let options = MySqlPoolOptions::new().max_connections(10).acquire_timeout(Duration::from_millis(500));
-        let pool = options.connect(&url).await.unwrap();
+        let pool = options.connect_lazy(&url).unwrap();
         let table = "CREATE TABLE IF NOT EXISTS naive_busy (lock_key VARCHAR(255) PRIMARY KEY, owner VARCHAR(64))";
-        sqlx::raw_sql(table).execute(&pool).await.unwrap();
+        sqlx::raw_sql(table).execute(&mut MySqlConnection::connect(&url).await.unwrap()).await.unwrap();
         let open = move || -> BoxFuture<'static, Told<ErrorsAreBusy>> {
             let pool = pool.clone();
             Box::pin(async { Ok(ErrorsAreBusy(pool)) })

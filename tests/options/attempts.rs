@@ -2,7 +2,7 @@
 
 use dlock::{Error, ErrorKind, distributed_lock};
 
-use crate::stores::{Other, on_each};
+use crate::stores::{Other, answered, on_each};
 
 #[distributed_lock(key = "attempts", wait = "500ms", attempts = 2, backend = store)]
 async fn two(store: &str) -> Result<(), Error> {
@@ -28,7 +28,11 @@ async fn attempts_and_pauses_are_bounded_where_they_are_said_to_be() {
             assert_eq!(*error.kind(), ErrorKind::WaitTimeout);
             error.attempts()
         };
-        let (two, many, rarely) = (two(store).await, many(store).await, rarely(store).await);
+        let (two, many, rarely) = (
+            answered(async || two(store).await).await,
+            answered(async || many(store).await).await,
+            answered(async || rarely(store).await).await,
+        );
         let (two, many, rarely) = (attempts(two), attempts(many), attempts(rarely));
         if store == "sqlite" && cfg!(target_os = "linux") {
             // A release of another key with the same side file wakes waiters too, so nothing bounds `rarely`.

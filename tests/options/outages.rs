@@ -3,10 +3,10 @@
 use dlock::{Error, ErrorKind, Outcome, distributed_lock};
 use dlock_testkit::servers::{self, Instance};
 
-use crate::stores::{DOWN, MS, installed, soon};
+use crate::stores::{DOWN, DOWN_TOO, MS, installed, soon};
 
-#[distributed_lock(key = "outage", retry = false, backend = "down")]
-async fn default() -> Result<(), Error> {
+#[distributed_lock(key = "outage", retry = false, backend = store)]
+async fn default(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
@@ -35,13 +35,13 @@ async fn outcome() -> Outcome<()> {
     ().into()
 }
 
-#[distributed_lock(key = "outage", retry = "2, 1ms..2ms", backend = "down")]
-async fn thrice() -> Result<(), Error> {
+#[distributed_lock(key = "outage", retry = "2, 1ms..2ms", backend = store)]
+async fn thrice(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
-#[distributed_lock(key = "outage", backend = "down")]
-async fn default_retry() -> Result<(), Error> {
+#[distributed_lock(key = "outage", backend = store)]
+async fn default_retry(store: &str) -> Result<(), Error> {
     Ok(())
 }
 
@@ -58,7 +58,7 @@ async fn impatient(store: &str) -> Result<(), Error> {
 #[tokio::test]
 async fn an_outage_is_an_error_unless_on_outage_is_skip() {
     installed();
-    for end in [default().await, error().await, skips_the_other().await] {
+    for end in [default(DOWN).await, error().await, skips_the_other().await] {
         let error = end.unwrap_err();
         assert_eq!((error.kind(), error.backend()), (&ErrorKind::Outage, Some(DOWN)));
     }
@@ -71,7 +71,8 @@ async fn an_outage_is_an_error_unless_on_outage_is_skip() {
 #[tokio::test]
 async fn a_store_that_fails_is_asked_as_often_as_retry_says() {
     installed();
-    for (end, attempts) in [(default().await, 1), (thrice().await, 3), (default_retry().await, 4)] {
+    let [one, two, three] = DOWN_TOO;
+    for (end, attempts) in [(default(one).await, 1), (thrice(two).await, 3), (default_retry(three).await, 4)] {
         let error = end.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Outage, attempts));
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock::{Error, ErrorKind, Wait, distributed_lock};
 
-use crate::stores::{MS, Other, on_each, soon, until_in_line, until_waiting};
+use crate::stores::{MS, Other, answered, on_each, soon, until_in_line, until_waiting};
 
 #[distributed_lock(key = "wait", wait = "none", backend = store)]
 async fn none(store: &str) -> Result<(), Error> {
@@ -56,10 +56,9 @@ async fn a_wait_ends_after_the_stated_time() {
             (bare_none(store).await, ErrorKind::Busy),
             (given(store, Wait::None).await, ErrorKind::Busy),
             (doubled(store, Duration::ZERO).await, ErrorKind::Busy),
-            // Long enough for an answer of the store on a busy machine: a wait that ends before it ends with an outage.
-            (short(store).await, ErrorKind::WaitTimeout),
-            (given(store, Wait::UpTo(1000 * MS)).await, ErrorKind::WaitTimeout),
-            (doubled(store, 500 * MS).await, ErrorKind::WaitTimeout),
+            (answered(async || short(store).await).await, ErrorKind::WaitTimeout),
+            (answered(async || given(store, Wait::UpTo(1000 * MS)).await).await, ErrorKind::WaitTimeout),
+            (answered(async || doubled(store, 500 * MS).await).await, ErrorKind::WaitTimeout),
         ] {
             assert_eq!(*end.unwrap_err().kind(), kind);
         }

@@ -14,10 +14,18 @@ use crate::sh::{Result, not_run, text};
 const LINES: usize = 6;
 const WIDTH: usize = 300;
 
-/// The words in a test's panic after which a server did not answer in time (an error as `Debug` and as `Display` show it), or
-/// the moment that the test needs did not come. A lock that is held twice, a wrong token, a loss or a waiter that nobody wakes
-/// says none of it.
-const LATE: [&str; 4] = ["kind: Outage", "(outage, a retry can help)", "did not answer within", "nothing is proven"];
+/// The words in a test's panic after which a server did not answer in time, a lease ended because nobody renewed it in time (an error
+/// as `Debug`, as `Display` and as a comparison of kinds show it), or the moment that the test needs did not come. A lock that is
+/// held twice, a wrong token, another loss or a waiter that nobody wakes says none of it.
+const LATE: [&str; 7] = [
+    "kind: Outage",
+    "left: Outage",
+    "(outage, a retry can help)",
+    "did not answer within",
+    "kind: Lost(Deadline)",
+    "left: Lost(Deadline)",
+    "nothing is proven",
+];
 
 /// A target that has printed nothing for this time hangs. The longest test takes some minutes on one busy core.
 const SILENCE: Duration = Duration::from_secs(15 * 60);
@@ -211,7 +219,7 @@ mod tests {
         let mut hangs = Command::new("sh");
         hangs.args(["-c", "echo running 2 tests; echo test one has been running for over 60 seconds; exec sleep 600"]);
         let mut shown = Vec::new();
-        let failed = run_unless_silent(&mut hangs, Duration::from_secs(2), |line| shown.push(line.to_owned()));
+        let failed = run_unless_silent(&mut hangs, Duration::from_secs(20), |line| shown.push(line.to_owned()));
         assert!(failed.unwrap().unwrap().crashed);
         assert!(shown[1].contains("one has been running") && shown[2].contains("No test has ended"), "{shown:?}");
     }
@@ -222,6 +230,9 @@ mod tests {
             ("Error { kind: Outage, message: \"…\" }", true),
             ("failed: the backend failed: the server ends the session (outage, a retry can help)", true),
             ("3 waited, 97 had it at once: nothing is proven", true),
+            ("assertion `left == right` failed\n  left: Outage\n right: Busy", true),
+            ("assertion `left == right` failed\n  left: Lost(Deadline)\n right: BodyTimeout", true),
+            ("assertion `left == right` failed\n  left: Lost(Broken)\n right: Lost(Deadline)", false),
             ("two holders", false),
         ];
         for (said, late) in said {

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Backend, Durability, Error, Fencing, Profile, Result, TtlRange, WakeStyle};
-use dlock_store::{Address, Clock, Opener, background, detached};
+use dlock_store::{Address, Clock, Opener, Streaks, background, detached};
 
 use crate::lock::shared::Shared;
-use crate::lock::turns::MOST_HOLDS;
 use crate::probe;
 use crate::server::environment;
 use crate::server::http::{Http, REQUEST_TIMEOUT};
@@ -108,6 +107,6 @@ fn profile(shortest: Duration, settings: &Settings) -> Result<Profile> {
         consul.takeover_delay = settings.lock_delay + Duration::from_secs(1);
         consul.durability = Durability::Consensus;
         consul.any_key = !settings.literal;
-        consul.holds_in_a_row = (!settings.literal).then_some(MOST_HOLDS);
+        consul.holds_in_a_row = (!settings.literal).then_some(Streaks::SHARE);
     }))
 }

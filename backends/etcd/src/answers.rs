@@ -1,5 +1,7 @@
 //! The answer to one transaction, whether it went alone or with others.
 
+use std::sync::atomic::{AtomicI64, Ordering};
+
 use dlock_contract::ErrorKind;
 use etcd_client::{GetResponse, KeyValue, ResponseHeader, TxnOpResponse, TxnResponse};
 
@@ -11,8 +13,6 @@ pub(super) struct TxnAnswers {
     pub(super) succeeded: bool,
     /// The revision of the store after the transaction.
     pub(super) revision: i64,
-    /// Whether the answer has told the revision more than once. One that has lost its parts on the way has not.
-    pub(super) is_sure: bool,
     answers: std::vec::IntoIter<TxnOpResponse>,
 }
 
@@ -21,25 +21,30 @@ impl TxnAnswers {
     ///
     /// Tokens are revisions, so one wrong byte must not become a token. The server tells the revision several times: of the
     /// whole transaction, and after each of its parts.
-    pub(super) fn checked(answer: &TxnResponse) -> Result<Self, Fault> {
+    ///
+    /// `seen`: the highest revision so far. One that is too high would refuse all later grants, and an answer that has lost its
+    /// parts on the way tells its revision only once.
+    pub(super) fn checked(answer: &TxnResponse, seen: &AtomicI64) -> Result<Self, Fault> {
         let revision = answer.header().map_or(0, ResponseHeader::revision);
         let answers = Self::of(answer, revision);
         match highest_revision(answers.answers.as_slice()) {
             Some(highest) if highest != revision => {
-                Err(Fault::Broken("the answer to a transaction contradicts itself".into()))
+                return Err(Fault::Broken("the answer to a transaction contradicts itself".into()));
             }
-            told => Ok(Self { is_sure: told.is_some(), ..answers }),
+            Some(_) => drop(seen.fetch_max(revision, Ordering::AcqRel)),
+            None => {}
         }
+        Ok(answers)
     }
 
     /// The answer to a transaction that the store executed at this revision.
     fn of(answer: &TxnResponse, revision: i64) -> Self {
-        Self { succeeded: answer.succeeded(), revision, is_sure: false, answers: answer.op_responses().into_iter() }
+        Self { succeeded: answer.succeeded(), revision, answers: answer.op_responses().into_iter() }
     }
 
     #[cfg(test)]
     pub(super) fn without_reads(succeeded: bool) -> Self {
-        Self { succeeded, revision: 1, is_sure: true, answers: Vec::new().into_iter() }
+        Self { succeeded, revision: 1, answers: Vec::new().into_iter() }
     }
 
     /// The answer to the next read.
@@ -53,10 +58,8 @@ impl TxnAnswers {
     pub(super) fn next_txn(&mut self) -> Result<Self, Fault> {
         let found = self.answers.find_map(|part| if let TxnOpResponse::Txn(found) = part { Some(found) } else { None });
         // The server returns the revision only of the outer transaction. All of it is executed at this revision.
-        let (revision, is_sure) = (self.revision, self.is_sure);
-        found
-            .map(|answer| Self { is_sure, ..Self::of(&answer, revision) })
-            .ok_or_else(|| Self::incomplete("inner transactions"))
+        let revision = self.revision;
+        found.map(|answer| Self::of(&answer, revision)).ok_or_else(|| Self::incomplete("inner transactions"))
     }
 
     /// The first key in the answer to the next read.

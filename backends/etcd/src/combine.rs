@@ -4,7 +4,7 @@
 //! the server this is one request and one entry of its log. A quiet connection sends at once: one task alone waits for
 //! nobody.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_store::CallerRuntime;
@@ -26,6 +26,8 @@ pub(super) struct Combiner {
     client: KvClient,
     /// The id of the cluster that the client was connected to.
     cluster: u64,
+    /// The highest revision of the store in the answers to transactions.
+    seen: Arc<AtomicI64>,
     runtime: CallerRuntime,
     /// How many requests are under way.
     under_way: AtomicUsize,
@@ -98,10 +100,10 @@ impl Joined {
 }
 
 impl Combiner {
-    pub(super) fn new(client: KvClient, cluster: u64, runtime: CallerRuntime) -> Arc<Self> {
+    pub(super) fn new(client: KvClient, cluster: u64, seen: Arc<AtomicI64>, runtime: CallerRuntime) -> Arc<Self> {
         // With a bound, an answer that is larger would be lost after the server has executed the request.
         let client = client.max_decoding_message_size(usize::MAX);
-        Arc::new(Self { client, cluster, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() })
+        Arc::new(Self { client, cluster, seen, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() })
     }
 
     /// Sends a transaction that changes no keys but those of its scope.
@@ -120,7 +122,7 @@ impl Combiner {
         let _under_way = UnderWay::new(&self.under_way);
         let answer = self.client.clone().txn(txn).await?;
         same_cluster(self.cluster, answer.header())?;
-        TxnAnswers::checked(&answer)
+        TxnAnswers::checked(&answer, &self.seen)
     }
 
     /// Puts a transaction into the next batch. Gives it back if it must not leave with one that is there.

@@ -110,7 +110,8 @@ impl Connections {
             };
             match connected {
                 Some(Ok((client, cluster))) => {
-                    let combiner = Combiner::new(client.kv_client(), cluster, CallerRuntime::here()?);
+                    let combiner =
+                        Combiner::new(client.kv_client(), cluster, self.seen.clone(), CallerRuntime::here()?);
                     let lease_mutex = Arc::default();
                     return Ok(Arc::new(RuntimeClient { client, cluster, combiner, lease_mutex, host_index }));
                 }
@@ -189,23 +190,13 @@ impl Connection {
     /// Sends a transaction by itself.
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnAnswers, Fault> {
         let request = UnansweredRequest::new(self);
-        self.note_revision(request.answered(self.opened.value.combiner.alone(txn).await))
+        request.answered(self.opened.value.combiner.alone(txn).await)
     }
 
     /// Sends a transaction that changes keys of this scope only. It may leave with those of other locks.
     pub(super) async fn txn_of(&self, scope: Scope, txn: Txn) -> Result<TxnAnswers, Fault> {
         let request = UnansweredRequest::new(self);
-        self.note_revision(request.answered(self.opened.value.combiner.send(scope, txn).await))
-    }
-
-    fn note_revision(&self, answers: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
-        // A wrong revision that is too high would refuse all later grants.
-        if let Ok(answers) = &answers
-            && answers.is_sure
-        {
-            self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
-        }
-        answers
+        request.answered(self.opened.value.combiner.send(scope, txn).await)
     }
 
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {

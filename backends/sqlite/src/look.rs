@@ -92,6 +92,9 @@ mod tests {
             Ok(std::thread::current().id())
         };
         let looks = Looks::new(hangs);
+        while began.load(Ordering::SeqCst) == 0 {
+            tokio::time::timeout(Duration::from_millis(5), looks.look()).await.unwrap_err();
+        }
         for _ in 0..20 {
             // If the check ran on this thread, this would hang.
             tokio::time::timeout(Duration::from_millis(5), looks.look()).await.unwrap_err();

@@ -137,7 +137,7 @@ fn profile() -> Profile {
         sqlite.durability = Durability::Node;
         #[cfg(target_os = "linux")]
         {
-            sqlite.holds_in_a_row = Some(crate::turns::MOST_HOLDS);
+            sqlite.holds_in_a_row = Some(dlock_store::Streaks::SHARE);
         }
     })
 }

@@ -9,75 +9,52 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, LockKey};
-use dlock_store::background;
+use dlock_store::{Streaks, background};
 
 use crate::side_files::{Number, SideFiles, number_of};
 
-/// The most holds that a process has in a row while another process waits.
-pub(crate) const MOST_HOLDS: u32 = 8;
-
-/// Holds with a longer pause between them are no streak.
-const STREAK_PAUSE: Duration = Duration::from_secs(1);
-
-/// How long the key is left to other processes, which may be stopped. After that, the count of holds begins again.
+/// How long the key is left to other processes, which may be stopped.
 const TURN_TIME: Duration = Duration::from_millis(50);
 
-/// The most keys that are remembered.
-const MOST_KEYS: usize = 4096;
-
 /// The keys that this store has held or waited for lately.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turns {
     /// The locked files of keys that it waits for.
     waiting: Mutex<HashMap<Number, OwnedFd>>,
-    streaks: Mutex<HashMap<LockKey, Streak>>,
+    streaks: Streaks,
 }
 
-#[derive(Debug)]
-struct Streak {
-    holds: u32,
-    last: BootInstant,
-    /// Since when the key is left to others.
-    given_way: Option<BootInstant>,
+impl Default for Turns {
+    fn default() -> Self {
+        Self { waiting: Mutex::default(), streaks: Streaks::new(TURN_TIME) }
+    }
 }
 
 impl Turns {
     /// Whether the caller must leave the key, which may be free, to another process.
     pub(crate) async fn gives_way(&self, side_files: &Arc<SideFiles>, key: &LockKey, now: BootInstant) -> bool {
-        let is_long = |streak: &Streak| streak.holds >= MOST_HOLDS && now.since(streak.last) < STREAK_PAUSE;
-        if !lock(&self.streaks).get(key).is_some_and(is_long) {
+        if !self.streaks.has_had_its_share(key, now) {
             return false;
         }
         // A lock of this store's own would be in the way, of another key with this side file.
         let is_own = lock(&self.waiting).contains_key(&number_of(key.as_str()));
         let is_waited_for = !is_own && on_disk(side_files, key, SideFiles::is_waited_for).await.unwrap_or(false);
-        let mut streaks = lock(&self.streaks);
-        let Some(streak) = streaks.get_mut(key) else { return false };
-        let since = *streak.given_way.get_or_insert(now);
-        let gives_way = is_waited_for && now.since(since) < TURN_TIME;
-        if !gives_way {
-            streaks.remove(key);
+        match is_waited_for {
+            true => self.streaks.gives_way(key, now),
+            false => self.streaks.end(key),
         }
-        gives_way
+        is_waited_for
     }
 
     /// Notes a hold of this store.
     pub(crate) fn held(&self, key: &LockKey, now: BootInstant) {
         self.waits_no_more(key);
-        let mut streaks = lock(&self.streaks);
-        if streaks.len() >= MOST_KEYS {
-            streaks.retain(|_, streak| now.since(streak.last) < STREAK_PAUSE);
-        }
-        let before =
-            streaks.get(key).filter(|streak| now.since(streak.last) < STREAK_PAUSE).map_or(0, |streak| streak.holds);
-        if streaks.len() < MOST_KEYS || streaks.contains_key(key) {
-            streaks.insert(key.clone(), Streak { holds: before.saturating_add(1), last: now, given_way: None });
-        }
+        self.streaks.held(key, now);
     }
 
     /// Notes that another process has the lock, and that a caller of this one waits.
     pub(crate) async fn refused(&self, side_files: &Arc<SideFiles>, key: &LockKey) {
-        lock(&self.streaks).remove(key);
+        self.streaks.end(key);
         let number = number_of(key.as_str());
         if !lock(&self.waiting).contains_key(&number)
             && let Some(file) = on_disk(side_files, key, SideFiles::wait_for).await.flatten()

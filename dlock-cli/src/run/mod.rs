@@ -20,7 +20,7 @@ use dlock::{Error, ErrorKind, Guard, Key, Lock, OncePer, Registry};
 use crate::cli::{OnLost, RunArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::note;
-use crate::show::quoted;
+use crate::show::{alike, quoted};
 use crate::store::Store;
 use crate::wait::spinner;
 use child::Child;
@@ -28,9 +28,6 @@ use signals::Signals;
 
 /// A command may take as long as it needs: `max_hold` of the registry is meant for functions.
 const LONGEST_HOLD: Duration = dlock_values::LONGEST;
-
-/// How long the store is given to list locks whose keys look like this one.
-const LOOKALIKES_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often the command's supervisor is told of renewals: a tenth of the ttl, between these.
 const SHORTEST_LOOK: Duration = Duration::from_millis(10);
@@ -89,15 +86,15 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
 /// and this command would not exclude each other.
 async fn warn_of_lookalikes(store: &Store, key: &str) {
     let typed = store.shown(key);
-    // A key without parts would be compared with all held locks.
-    if typed.contains('<') || !typed.contains([':', '/']) {
+    if typed.contains('<') {
         return;
     }
-    let held = store.registry.locks().backend(&store.backend).like(typed);
-    // A store that cannot list, or not so soon, says nothing.
-    let Ok(Ok(alike)) = tokio::time::timeout(LOOKALIKES_LIMIT, held).await else { return };
     let own = Key::rendered(typed).to_string();
-    let others = alike.iter().map(|lock| Key::from(&lock.key).to_string()).filter(|other| *other != own);
+    let others = alike(store, typed)
+        .await
+        .into_iter()
+        .map(|lock| Key::from(&lock.key).to_string())
+        .filter(|other| *other != own);
     if let Some(other) = others.into_iter().next() {
         note(&format!(
             "the lock {other:?} is held, and {own:?} is another lock; if you mean that one, write it in quotes: '{other}'"

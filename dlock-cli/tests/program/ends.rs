@@ -66,7 +66,7 @@ fn a_signal_ends_the_wait() {
 #[test]
 fn the_command_ends_with_the_program_even_if_it_is_killed() {
     let store = Store::new();
-    let mut holder = store.hold(&[], "job", "sleep 1000 & echo $$ $!; wait");
+    let mut holder = store.hold_briefly(&[], "job", "sleep 1000 & echo $$ $!; wait");
     let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
     assert!(pids.len() == 2 && pids.iter().all(|pid| lives(pid)));
     holder.process.kill().unwrap();
@@ -82,7 +82,7 @@ fn the_command_ends_with_the_program_even_if_it_is_killed() {
 fn the_command_ends_with_its_lock_while_the_program_is_stopped() {
     let store = Store::new();
     let script = "sleep 1000 & echo $$ $!; trap '' TERM; while :; do wait; done";
-    let mut holder = store.hold(&["--grace", "50ms"], "job", script);
+    let mut holder = store.hold_briefly(&["--grace", "50ms"], "job", script);
     let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
     holder.signal(rustix::process::Signal::STOP);
     until(|| !pids.iter().any(|pid| lives(pid)));
@@ -96,14 +96,11 @@ fn the_command_ends_with_its_lock_while_the_program_is_stopped() {
 #[test]
 fn a_renewed_lock_and_a_command_that_may_go_on_have_no_deadline() {
     let store = Store::new();
-    lateness::watch();
-    let start = Instant::now();
-    let longer_than_the_ttl = ["sh", "-c", "sleep 1.5; echo done"];
-    let run = |words: &[&str]| store.run(&[&["run", "--ttl", "1s"], words, &["job"], &longer_than_the_ttl].concat());
-    assert_eq!(text(&run(&[]).stdout), "done\n", "{}", lateness::verdict(start, Duration::from_millis(300)));
+    let longer_than_the_ttl = || store.run(&["run", "--ttl", "1s", "job", "sh", "-c", "sleep 1.5; echo done"]);
+    assert!((0..5).any(|_| text(&longer_than_the_ttl().stdout) == "done\n"), "each of five was ended");
     // In milliseconds it is more than 32 bits.
     assert_eq!(code(&store.run(&["run", "--grace", "100d", "job", "true"])), 0);
-    let mut holder = store.hold(&["--on-lost", "continue"], "other", "echo $$; sleep 4; echo done");
+    let mut holder = store.hold_briefly(&["--on-lost", "continue"], "other", "echo $$; sleep 4; echo done");
     holder.signal(rustix::process::Signal::STOP);
     // Not to its end: the stopped program has it open.
     let mut line = String::new();
@@ -137,7 +134,7 @@ fn a_command_is_stopped_and_goes_on_with_signals_to_the_program_and_keeps_its_lo
     let (store, start) = (Store::new(), Instant::now());
     // A shell that starts a process may be stopped between `vfork` and `exec`. Then its child is stopped, and the shell itself waits
     // in another state.
-    let mut holder = store.hold(&[], "job", "echo $$; exec cat");
+    let mut holder = store.hold_briefly(&[], "job", "echo $$; exec cat");
     // The program itself goes on, so the lock is renewed.
     holder.signal(rustix::process::Signal::TSTP);
     until(|| state(&holder.first) == Some('T'));

@@ -29,8 +29,13 @@ impl Store {
         self.dlock(words).output().unwrap()
     }
 
-    /// A command that holds the lock until its standard input ends. It runs already. Its lease ends soon if it is not renewed.
+    /// A command that holds the lock until its standard input ends. It runs already, and hears of a break within a second.
     pub(crate) fn hold(&self, words: &[&str], key: &str, script: &str) -> Holder {
+        self.hold_for("1m", &[&["--renew", "1s"], words].concat(), key, script)
+    }
+
+    /// The same with a lease that ends soon if it is not renewed.
+    pub(crate) fn hold_briefly(&self, words: &[&str], key: &str, script: &str) -> Holder {
         self.hold_for("3s", words, key, script)
     }
 

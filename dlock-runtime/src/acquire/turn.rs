@@ -134,7 +134,7 @@ impl Acquisition {
                 let (until, shared) = (self.wait_ends, self.shared.clone());
                 Box::pin(async move {
                     // The caller with the turn may wait for the hold of an enclosing call, under another name of the store.
-                    shared.shutdown.or(self.check_other_names(false)).await??;
+                    shared.shutdown.or_bounded(self.check_other_names(false)).await??;
                     self.wait_for_turn(waiting, until).await
                 })
                 .await

@@ -168,9 +168,7 @@ impl Registry {
             }
         };
         let named = |error: Error| error.with_backend(&store.name);
-        // A tuning wins over the expression of a call.
-        let is_known = !site.per_call("ttl") || self.is_tuned(site, "ttl");
-        let ttl = is_known.then_some(resolved.ttl);
+        let ttl = (!self.is_of_call(site, "ttl")).then_some(resolved.ttl);
         if let Some(ttl) = ttl {
             check_ttl(store.backend.profile(), ttl).map_err(named)?;
         }
@@ -178,14 +176,15 @@ impl Registry {
         store.findings.check(ttl).map_err(named)
     }
 
-    /// Whether an operator has set this option of the site, of those that a call may set too.
-    fn is_tuned(&self, site: SiteInfo, option: &str) -> bool {
+    /// Whether each call computes this option. A tuning by an operator wins over that.
+    fn is_of_call(&self, site: SiteInfo, option: &str) -> bool {
         let tuning = self.context().tunings().get(site.name()).unwrap_or_default();
-        match option {
+        let is_tuned = match option {
             "ttl" => tuning.ttl.is_some(),
             "wait" => tuning.wait.is_some(),
             _ => false,
-        }
+        };
+        site.per_call(option) && !is_tuned
     }
 
     /// Two sites whose keys can be the same must ask for locks that mix.
@@ -232,7 +231,7 @@ impl Registry {
         settings.push(("on_busy", otherwise(site.0.on_busy).to_owned()));
         settings.push(("on_outage", otherwise(site.0.on_outage).to_owned()));
         for (name, value) in &mut settings {
-            if site.per_call(name) && !self.is_tuned(site, name) {
+            if self.is_of_call(site, name) {
                 *value = "an expression".to_owned();
             }
         }

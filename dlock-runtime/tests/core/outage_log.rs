@@ -33,6 +33,8 @@ fn half_a_minute_with_three_hundred_calls_a_second_is_three_lines_and_a_few_loss
             world.clock.advance(100 * MS);
             calm().await;
         }
+        // The log has a thread of its own, and reads the clock when it gets an event.
+        world.events.expect("Lost", 8).await;
         for op in [Op::Acquire, Op::Renew, Op::Release] {
             failing.always(op, Step::Pass);
         }

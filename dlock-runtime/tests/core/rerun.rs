@@ -70,7 +70,7 @@ fn a_run_that_panicked_has_failed_and_is_not_repeated() {
 
 #[test]
 fn a_plain_body_that_panicked_has_failed_too() {
-    let world = World::on(&dlock_runtime::Clock::system());
+    let world = world();
     let panics = || again(&world).run_blocking(|_| panic!("on purpose"));
     assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
     let next = again(&world).wait(Wait::UpTo(10 * SECOND)).run_blocking(|_| ());

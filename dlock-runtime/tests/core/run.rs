@@ -8,7 +8,7 @@ use dlock_memory::Memory;
 use dlock_runtime::__private::{Call, KeyBuilder, LockReturn, Options, Otherwise, Site, run};
 use dlock_runtime::{Error, ErrorKind, Held, LossCause, Registry, Renew};
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, full, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, test};
 
 /// Says when it is dropped, and whether the store still had the lock then.
 struct OnDrop<F: FnMut()>(F);
@@ -143,7 +143,9 @@ fn a_body_with_several_locks_ends_with_the_loss_of_one() {
     test(async {
         install();
         for gone in ["several:a", "several:b", "several:c"] {
-            let site = site("several", Options { ttl: Some(SECOND), ..Options::DEFAULT });
+            let renew = Some(Renew::Every(100 * MS));
+            let options = Options { ttl: Some(30 * SECOND), renew, ..Options::DEFAULT };
+            let site = site("several", options);
             let keys = ["several:a", "several:b", "several:c"].map(|name| {
                 let mut key = KeyBuilder::new();
                 key.text(name);

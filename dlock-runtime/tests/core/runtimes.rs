@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use dlock_runtime::{Clock, Wait};
+use dlock_runtime::{Clock, ErrorKind, Wait};
 use dlock_store::PerRuntime;
 use futures::executor::block_on;
 
@@ -43,13 +43,15 @@ fn a_waiter_of_one_runtime_gets_what_another_releases() {
 fn a_foreign_executor_locks_over_our_thread() {
     let world = World::on(&Clock::system());
     let guard = block_on(world.lock("k").acquire()).unwrap();
-    let error = block_on(world.lock("k").wait(Wait::UpTo(20 * MS)).acquire()).unwrap_err();
+    let waits = || block_on(world.lock("k").wait(Wait::UpTo(20 * MS)).acquire()).unwrap_err();
+    // Our thread may be late on a busy machine, which is an outage.
+    let error = std::iter::repeat_with(waits).find(|error| *error.kind() != ErrorKind::Outage).unwrap();
     assert_eq!(error.kind().as_str(), "wait_timeout");
     block_on(guard.confirm()).unwrap();
     block_on(guard.release()).unwrap();
     assert_eq!(block_on(world.lock("k").run(|_| async { 7 })).unwrap(), 7);
     assert_eq!(world.store.threads(), ["dlock"]);
-    assert!(world.memory.is_empty());
+    test(world.empty());
 }
 
 #[test]

@@ -10,7 +10,7 @@ use dlock_runtime::__private::{Call, KeyBuilder, OnLost, Options, Otherwise, Ran
 use dlock_runtime::{Error, ErrorKind, Held, Key, LossCause, Registry, Wait, current, current_locks, inherit};
 use futures::FutureExt;
 
-use crate::support::{LONG, Op, SECOND, World, calm, freed, full, poll_once, test};
+use crate::support::{LONG, Op, World, calm, freed, full, poll_once, test};
 
 fn site(reentrant: bool) -> &'static Site {
     static REGISTRY: LazyLock<()> = LazyLock::new(|| Registry::global().install("scopes", Memory::new()).unwrap());
@@ -24,7 +24,7 @@ fn site(reentrant: bool) -> &'static Site {
         line: 1,
         backend: Some("scopes"),
         per_call: &[],
-        options: Options { reentrant, wait: Some(Wait::UpTo(SECOND)), ..Options::DEFAULT },
+        options: Options { reentrant, wait: Some(LONG), ..Options::DEFAULT },
         on_busy: Otherwise::Error,
         on_outage: Otherwise::Error,
     }))

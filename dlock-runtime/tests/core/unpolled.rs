@@ -223,7 +223,7 @@ fn a_blocking_caller_gets_the_turn_of_one_that_is_not_polled() {
         let _unpolled = polled_once(world.lock("k").wait(LONG));
         let lock = world.lock("k").wait(LONG);
         let blocking = tokio::task::spawn_blocking(move || lock.run_blocking(|_| ()));
-        world.pass_until(100 * MS, blocking).await.unwrap().unwrap();
+        world.pass_until(10 * MS, blocking).await.unwrap().unwrap();
         // On the thread of the unpolled call, which must not be parked while that call can go on.
         world.store.next(Op::Acquire, [Step::Late(SECOND)]);
         let _unpolled = polled_once(world.lock("k").wait(LONG));

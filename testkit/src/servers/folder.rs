@@ -22,8 +22,12 @@ pub(crate) struct Folder {
 impl Folder {
     pub(crate) fn new(name: &str) -> io::Result<Self> {
         static SWEPT: Once = Once::new();
-        SWEPT.call_once(sweep);
-        let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{name}-")).tempdir()?;
+        SWEPT.call_once(|| sweep(&env::temp_dir()));
+        Self::inside(&env::temp_dir(), name)
+    }
+
+    fn inside(parent: &Path, name: &str) -> io::Result<Self> {
+        let folder = tempfile::Builder::new().prefix(&format!("{PREFIX}{name}-")).tempdir_in(parent)?;
         let lock = File::create(folder.path().join(LOCK))?;
         lock.lock()?;
         Ok(Self { folder, _lock: lock })
@@ -35,8 +39,8 @@ impl Folder {
 }
 
 /// Removes what killed processes left behind.
-fn sweep() {
-    let Ok(entries) = fs::read_dir(env::temp_dir()) else { return };
+fn sweep(parent: &Path) {
+    let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         if entry.file_name().to_string_lossy().starts_with(PREFIX) && is_abandoned(&entry.path()) {
             leftovers::end_paused(&entry.path());
@@ -51,7 +55,7 @@ fn is_abandoned(folder: &Path) -> bool {
     // A young folder may not have its lock yet.
     let young = fs::metadata(folder)
         .and_then(|folder| folder.modified())
-        .is_ok_and(|at| at.elapsed().is_ok_and(|age| age < Duration::from_secs(10)));
+        .is_ok_and(|at| at.elapsed().unwrap_or_default() < Duration::from_secs(10));
     !young && File::open(folder.join(LOCK)).is_ok_and(|lock| lock.try_lock().is_ok())
 }
 
@@ -62,7 +66,9 @@ mod tests {
 
     #[test]
     fn only_old_folders_without_an_owner_are_abandoned() {
-        let folder = Folder::new("unit").unwrap();
+        // Another process may sweep the shared one.
+        let parent = tempfile::tempdir().unwrap();
+        let folder = Folder::inside(parent.path(), "unit").unwrap();
         let path = folder.path().to_owned();
         let grow_old = || File::open(&path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(60)).unwrap();
         grow_old();
@@ -71,11 +77,12 @@ mod tests {
         let Folder { folder, _lock } = folder;
         drop(_lock);
         assert!(is_abandoned(&path));
-        File::create(path.join("new")).unwrap();
+        let soon = SystemTime::now() + Duration::from_secs(60);
+        File::open(&path).unwrap().set_modified(soon).unwrap();
         assert!(!is_abandoned(&path), "it may not have its lock yet");
 
         grow_old();
-        sweep();
+        sweep(parent.path());
         assert!(!path.exists());
         drop(folder);
     }

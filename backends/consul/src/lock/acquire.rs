@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Queue, Result, Validity, Wake};
 
 use crate::lock::claim_state::{ClaimSession, ClaimState, HoldSession, StateAccess};
+use crate::lock::shared::GIVEN_WAY_FOR;
 use crate::lock::shared::Shared;
 use crate::lock::try_result::TryResult;
-use crate::lock::turns::TURN_TIME;
 use crate::lock::wait::Awaited;
 
 /// How often an attempt begins again because another claim changed the lock between the read and the transaction.
@@ -37,7 +37,7 @@ impl Shared {
             match result {
                 TryResult::Won { token, slot } => return self.won(claim, &state, session.as_ref(), token, slot),
                 TryResult::Held { awaited, index, by } if waits => {
-                    self.turns.refused(&claim.key);
+                    self.streaks.end(&claim.key);
                     // Foreign clients have their session when the lock becomes free. Without one, a waiter would always be late.
                     if self.http.settings().literal {
                         self.live_session_id(&claim, &mut session, false).await?;
@@ -52,9 +52,9 @@ impl Shared {
                 }
                 TryResult::GivesWay { index } => {
                     let now = self.http.clock().now();
-                    self.turns.gives_way(&claim.key, now);
+                    self.streaks.gives_way(&claim.key, now);
                     let wake = self.wake(Awaited::Lock(state.clone()), index, None);
-                    return Ok(Attempt::Contended(wake.ask_by(now.after(TURN_TIME))));
+                    return Ok(Attempt::Contended(wake.ask_by(now.after(GIVEN_WAY_FOR))));
                 }
                 TryResult::Delayed => {
                     if queue == Queue::Leave {
@@ -96,7 +96,7 @@ impl Shared {
         slot: Option<u32>,
     ) -> Result<Attempt> {
         let session = session.ok_or_else(|| Error::new(ErrorKind::Internal, "a lock was won without a session"))?;
-        self.turns.held(&claim.key, self.http.clock().now());
+        self.streaks.held(&claim.key, self.http.clock().now());
         let validity = Validity::new(session.confirmed, claim.ttl);
         let (name, session_id, watch) = (state.name.clone(), session.id.clone(), self.watch.clone());
         let hold_session = HoldSession { name, session_id, is_permit: slot.is_some(), watch };

@@ -12,7 +12,6 @@ pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod shared;
 pub(crate) mod try_result;
-pub(crate) mod turns;
 pub(crate) mod value;
 pub(crate) mod wait;
 pub(crate) mod watch;

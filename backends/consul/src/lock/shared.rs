@@ -5,13 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_contract::{Claim, LockKey, Result};
-use dlock_store::ClaimStates;
+use dlock_store::{ClaimStates, Streaks};
 use tokio::sync::Semaphore;
 
 use crate::api::session::{self, Behavior, NewSession};
 use crate::lock::claim_state::{ClaimSession, ClaimState};
 use crate::lock::name::Name;
-use crate::lock::turns::Turns;
 use crate::lock::watch::Watch;
 use crate::server::http::Http;
 
@@ -25,12 +24,17 @@ const LONGEST_SESSION_NAME: usize = 128;
 /// Fewer states are kept without a look for old ones.
 const MIN_STATES_LIMIT: usize = 256;
 
+/// How long the lock is left to a waiter of another process.
+pub(crate) const GIVEN_WAY_FOR: Duration = Duration::from_millis(200);
+
 /// The parts that all requests of a store share.
 pub(crate) struct Shared {
     pub(crate) http: Arc<Http>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiters: Arc<Semaphore>,
-    pub(crate) turns: Turns,
+    /// A waiter that was passed over leaves a mark, a key of its session. A process that has had its share takes the lock
+    /// only if there is no mark.
+    pub(crate) streaks: Streaks,
     /// The state of each claim that may have something in the store.
     pub(crate) states: ClaimStates<ClaimState>,
     /// Above this count, the next claim removes old states.
@@ -42,7 +46,14 @@ impl Shared {
         let watch = Arc::new(Watch::new(&http));
         let states_limit = AtomicUsize::new(MIN_STATES_LIMIT);
         let waiters = Arc::new(Semaphore::new(MAX_WAITERS));
-        Self { http, watch, waiters, turns: Turns::default(), states: ClaimStates::default(), states_limit }
+        Self {
+            http,
+            watch,
+            waiters,
+            streaks: Streaks::new(GIVEN_WAY_FOR),
+            states: ClaimStates::default(),
+            states_limit,
+        }
     }
 
     pub(crate) fn name(&self, key: &LockKey) -> Result<Name> {

@@ -1,4 +1,5 @@
-//! Tables of dlock under another prefix: a namespace that has a way there too is in two parts.
+//! Finds dlock's tables under other prefixes. A namespace that is locked in two sets of tables has two locks for one key, unless they
+//! are named locks, or rows of one table of the user.
 
 use std::collections::BTreeSet;
 
@@ -32,12 +33,15 @@ const NAMED_TOO: &str = "SELECT 1 FROM `{other}` WHERE name = ? AND word = ?";
 /// The errors of a table that is another program's, has gone, is damaged, or that the account may not read.
 const NOT_READ: [u16; 9] = [1054, 1142, 1143, 1146, 1194, 1195, 1812, 1814, 1932];
 
+/// The most tables that one probe reads.
+const MOST_OF_A_PROBE: usize = 16;
+
 /// A namespace that other tables have too.
 pub(crate) async fn namespace_in_both(
     conn: &mut MySqlConnection,
     names: &TableNames,
 ) -> sqlx::Result<Option<SplitNamespace>> {
-    let Some((other, row)) = first_row(conn, names, IN_BOTH, &[]).await? else { return Ok(None) };
+    let Some((other, row)) = first_row(conn, names, IN_BOTH, &[], MOST_OF_A_PROBE).await? else { return Ok(None) };
     let name: String = row.try_get(0)?;
     let namespace = name.trim_start_matches("way:").to_owned();
     Ok(Some(SplitNamespace { namespace, other, has_same_locks: row.try_get_unchecked(1)? }))
@@ -49,15 +53,16 @@ pub(crate) async fn with_named_locks(
     names: &TableNames,
     (name, word): (&str, &str),
 ) -> sqlx::Result<Option<String>> {
-    Ok(first_row(conn, names, NAMED_TOO, &[name, word]).await?.map(|(other, _)| other))
+    Ok(first_row(conn, names, NAMED_TOO, &[name, word], usize::MAX).await?.map(|(other, _)| other))
 }
 
-/// The first other table in which `select` finds a row, and this row.
+/// The first of up to `most` other tables in which `select` finds a row, and this row.
 async fn first_row(
     conn: &mut MySqlConnection,
     names: &TableNames,
     select: &str,
     values: &[&str],
+    most: usize,
 ) -> sqlx::Result<Option<(String, MySqlRow)>> {
     let own = names.full(META);
     let found = sqlx::raw_sql(NAMES).fetch_all(&mut *conn).await?;
@@ -67,7 +72,7 @@ async fn first_row(
         let prefix = other.strip_suffix("meta").filter(|_| **other != own);
         prefix.is_some_and(|prefix| LOCKS.iter().any(|locks| found.contains(&format!("{prefix}{locks}"))))
     };
-    for other in found.iter().filter(is_ours) {
+    for other in found.iter().filter(is_ours).take(most) {
         if sqlx::query(IS_TABLE).bind(other).persistent(false).fetch_optional(&mut *conn).await?.is_none() {
             continue;
         }

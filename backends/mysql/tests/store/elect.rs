@@ -50,7 +50,7 @@ async fn goes_on(kind: Kind, settings: &[&str]) {
         pending::<()>().await;
     }));
     for (number, setting) in settings.iter().enumerate() {
-        let leads = async || begun.load(Ordering::SeqCst) == number + 1;
+        let leads = async || begun.load(Ordering::SeqCst) > number && running.load(Ordering::SeqCst) == 1;
         wait_until("it leads", leads).await.unwrap();
         database.change(&format!("SET GLOBAL {setting} = 1")).await;
         let ended = async || running.load(Ordering::SeqCst) == 0;
@@ -60,7 +60,7 @@ async fn goes_on(kind: Kind, settings: &[&str]) {
         assert!(!candidate.is_finished(), "{setting}: it has given up: {:?}", candidate.await);
         database.change(&format!("SET GLOBAL {setting} = 0")).await;
     }
-    let leads = async || begun.load(Ordering::SeqCst) == settings.len() + 1;
+    let leads = async || begun.load(Ordering::SeqCst) > settings.len() && running.load(Ordering::SeqCst) == 1;
     wait_until("it leads again", leads).await.unwrap();
     candidate.abort();
 }

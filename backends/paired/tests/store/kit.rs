@@ -66,12 +66,21 @@ impl Member {
 
     /// Waits until the lock has this holder there.
     pub(crate) async fn until(&self, claim: &Claim, wanted: Holder) {
+        let kind = &self.store.profile().kind;
+        assert!(self.becomes(claim, wanted).await, "in {kind} the lock has not become {wanted:?}");
+    }
+
+    /// Whether the lock soon has this holder there.
+    pub(crate) async fn becomes(&self, claim: &Claim, wanted: Holder) -> bool {
         let clock = Clock::system();
         let end = clock.now().after(SOON);
         while self.holder(claim).await != wanted {
-            assert!(clock.now() < end, "in {} the lock has not become {wanted:?}", self.store.profile().kind);
+            if clock.now() >= end {
+                return false;
+            }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        true
     }
 
     /// Another owner takes the lock there.

@@ -14,11 +14,21 @@ const NO_ANSWER: Mode = Mode::Blackhole { to_server: false, to_client: true };
 async fn a_grant_of_the_gate_that_nobody_heard_of_is_freed_with_the_lock() {
     let kit = Kit::new().await;
     let pair = kit.pair(GateDown::Authority).await;
-    take_and_release(&pair, "late gate warm").await;
-    kit.gate.cut(NO_ANSWER);
-    let claim = claim("late gate", TTL);
-    let hold = take(&pair, &claim).await;
-    kit.gate.until(&claim, Holder::Ours).await;
+    let clock = dlock_store::Clock::system();
+    let end = clock.now().after(crate::kit::SOON);
+    let (claim, hold) = loop {
+        take_and_release(&pair, "late gate warm").await;
+        kit.gate.cut(NO_ANSWER);
+        let claim = claim("late gate", TTL);
+        let hold = take(&pair, &claim).await;
+        if kit.gate.holder(&claim).await == Holder::Ours {
+            break (claim, hold);
+        }
+        // The machine was slow before, so the gate is passed over for a while.
+        assert!(clock.now() < end, "the gate is not asked");
+        kit.gate.mend();
+        pair.release(&hold).await.unwrap();
+    };
     assert_eq!(kit.authority.holder(&claim).await, Holder::Ours);
     // Still silent: the release does not wait for the gate, and our thread frees it when it answers.
     assert_eq!(bounded(pair.release(&hold)).await.unwrap(), Released::Released);

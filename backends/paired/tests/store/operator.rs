@@ -56,7 +56,8 @@ async fn a_broken_hold_is_ended_in_both_stores() {
     let record = BreakRecord::new("alice", 1, "it hangs");
     let inspect = pair.inspect().unwrap();
     assert!(inspect.break_hold(&held.key, HoldId::of(&held.owner), &record).await.unwrap());
-    assert_eq!((kit.gate.holder(&held).await, kit.authority.holder(&held).await), (Holder::Nobody, Holder::Nobody));
+    kit.gate.until(&held, Holder::Nobody).await;
+    kit.authority.until(&held, Holder::Nobody).await;
     assert_eq!(confirm(&pair, &hold).await, Standing::Lost);
     assert_eq!(inspect.record_of(&hold).await.unwrap(), Some(record));
 }

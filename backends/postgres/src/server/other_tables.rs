@@ -1,7 +1,7 @@
 //! Finds dlock's tables in other schemas or under other prefixes. A namespace that is locked in two sets of tables has two
 //! locks for one key, unless they are named locks, or rows of one table of the user.
 
-use dlock_contract::{Error, Result};
+use dlock_contract::Result;
 use dlock_sql::{META, SplitNamespace, TableNames};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
@@ -23,24 +23,21 @@ const OTHERS: &str = "\
 
 /// A row that both tables have, and whether its locks are the same ones in both.
 const IN_BOTH: &str = "\
-    SELECT '{text}', m.name, m.word = o.word AND (m.word LIKE 'named%' OR m.word LIKE '%:%') \
-    FROM ONLY {other} o JOIN {own} m ON m.name = o.name WHERE m.name LIKE 'way:%'";
+    SELECT m.name, m.word = o.word AND (m.word LIKE 'named%' OR m.word LIKE '%:%') \
+    FROM ONLY {other} o JOIN {own} m ON m.name = o.name WHERE m.name LIKE 'way:%' LIMIT 1";
 
 /// A row by which the same named locks are taken with another table.
-const NAMED_TOO: &str = "SELECT '{text}' FROM ONLY {other} WHERE name = $1 AND word = $2";
+const NAMED_TOO: &str = "SELECT 1 FROM ONLY {other} WHERE name = $1 AND word = $2";
 
-/// The tables of one statement. It locks each of them, and a server has room for 64 locks of each session.
-const TABLES_AT_ONCE: usize = 50;
+/// The most tables that one probe reads.
+const MOST_OF_A_PROBE: usize = 16;
 
 /// A namespace that other tables have too.
 pub(crate) async fn namespace_in_both(conn: &mut PgConnection, names: &TableNames) -> Result<Option<SplitNamespace>> {
-    let Some(row) = first_row(conn, names, IN_BOTH, &[]).await? else { return Ok(None) };
-    let name: String = row.try_get(1).map_err(fault)?;
-    Ok(Some(SplitNamespace {
-        namespace: name.trim_start_matches("way:").to_owned(),
-        other: row.try_get(0).map_err(fault)?,
-        has_same_locks: row.try_get(2).map_err(fault)?,
-    }))
+    let Some((other, row)) = first_row(conn, names, IN_BOTH, &[], MOST_OF_A_PROBE).await? else { return Ok(None) };
+    let name: String = row.try_get(0).map_err(fault)?;
+    let namespace = name.trim_start_matches("way:").to_owned();
+    Ok(Some(SplitNamespace { namespace, other, has_same_locks: row.try_get(1).map_err(fault)? }))
 }
 
 /// Another table that has the row `name` with this word.
@@ -49,54 +46,36 @@ pub(crate) async fn with_named_locks(
     names: &TableNames,
     (name, word): (&str, &str),
 ) -> Result<Option<String>> {
-    let row = first_row(conn, names, NAMED_TOO, &[name, word]).await?;
-    row.map(|row| row.try_get(0).map_err(fault)).transpose()
+    Ok(first_row(conn, names, NAMED_TOO, &[name, word], usize::MAX).await?.map(|(other, _)| other))
 }
 
-/// The first row that `select` finds in any other table.
+/// The first of up to `most` other tables in which `select` finds a row, and this row.
 async fn first_row(
     conn: &mut PgConnection,
     names: &TableNames,
     select: &str,
     values: &[&str],
-) -> Result<Option<PgRow>> {
-    let mut found = read_others(conn, names, select, values).await;
-    if matches!(&found, Err(error) if is_gone(error)) {
-        found = read_others(conn, names, select, values).await;
-    }
-    found.map_err(|error| match state(&error).as_deref() {
-        Some("42P01" | "3F000" | "55P03") => {
-            let text = "a table of dlock's settings in another schema, or with another prefix, is being changed";
-            Error::outage(text).because(error)
-        }
-        _ => fault(error),
-    })
-}
-
-async fn read_others(
-    conn: &mut PgConnection,
-    names: &TableNames,
-    select: &str,
-    values: &[&str],
-) -> sqlx::Result<Option<PgRow>> {
+    most: usize,
+) -> Result<Option<(String, PgRow)>> {
     let own = names.full(META);
-    let rows = sqlx::raw_sql(AssertSqlSafe(OTHERS.replace("{own}", &own))).fetch_all(&mut *conn).await?;
-    let others = rows.iter().map(|row| row.try_get(0)).collect::<sqlx::Result<Vec<String>>>()?;
-    for others in others.chunks(TABLES_AT_ONCE) {
-        let selects = others.iter().map(|other| {
-            select.replace("{text}", &other.replace('\'', "''")).replace("{other}", other).replace("{own}", &own)
-        });
-        let sql = AssertSqlSafe(selects.collect::<Vec<_>>().join(" UNION ALL ") + " LIMIT 1");
+    let rows =
+        sqlx::raw_sql(AssertSqlSafe(OTHERS.replace("{own}", &own))).fetch_all(&mut *conn).await.map_err(fault)?;
+    for row in rows.iter().take(most) {
+        let other: String = row.try_get(0).map_err(fault)?;
+        let sql = AssertSqlSafe(select.replace("{other}", &other).replace("{own}", &own));
         let found = match values {
             // Behind a pooler, a statement that is prepared may be run in another session.
-            [] => sqlx::raw_sql(sql).fetch_optional(&mut *conn).await?,
+            [] => sqlx::raw_sql(sql).fetch_optional(&mut *conn).await,
             _ => {
                 let query = values.iter().fold(sqlx::query(sql), |query, value| query.bind((*value).to_owned()));
-                query.persistent(false).fetch_optional(&mut *conn).await?
+                query.persistent(false).fetch_optional(&mut *conn).await
             }
         };
-        if found.is_some() {
-            return Ok(found);
+        match found {
+            Ok(None) => {}
+            Ok(Some(row)) => return Ok(Some((other, row))),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(fault(error)),
         }
     }
     Ok(None)

@@ -1,11 +1,11 @@
 //! Tokens rise whichever majority gave them.
 
+use std::time::{Duration, Instant};
+
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::{claim, token};
 use dlock_testkit::lateness;
 use fastrand::Rng;
-
-use std::time::Instant;
 
 use crate::cluster::{Cluster, SECOND, SLACK, seed, take, win};
 use crate::names::{FENCE, K};
@@ -85,18 +85,29 @@ async fn a_lock_that_nobody_else_wants_is_one_request_to_take_and_one_to_release
     cluster.nodes.iter().for_each(|node| drop(node.ask(&format!("SET {FENCE} {}", last + 1_000_000)).unwrap()));
     let calls = |command| (0..5).map(|node| cluster.calls(node, command)).collect::<Vec<_>>();
     let commands = ["evalsha", "set", "incrby", "del"];
-    let before = commands.map(calls);
-    for number in 0..CYCLES {
-        let token = cycle(["k", "other", "third"][number as usize % 3]).await;
-        assert!(token > last, "{token} after {last}");
-        last = token;
+    for _ in 0..10 {
+        let before = commands.map(calls);
+        let mut slowest = Duration::ZERO;
+        for number in 0..CYCLES {
+            let begin = Instant::now();
+            let token = cycle(["k", "other", "third"][number as usize % 3]).await;
+            slowest = slowest.max(begin.elapsed());
+            assert!(token > last, "{token} after {last}");
+            last = token;
+        }
+        // A node that does not answer for so long may be passed over, and a lock may be taken twice.
+        if slowest >= SECOND / 2 {
+            continue;
+        }
+        for (command, before) in commands.into_iter().zip(before) {
+            // The script is the release. The only value that is set is the lock's: no token is written back.
+            let now = calls(command);
+            let since: Vec<_> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
+            assert_eq!(since, [CYCLES; 5], "{command}");
+        }
+        return;
     }
-    for (command, before) in commands.into_iter().zip(before) {
-        // The script is the release. The only value that is set is the lock's: no token is written back.
-        let now = calls(command);
-        let since: Vec<_> = now.iter().zip(&before).map(|(now, before)| now - before).collect();
-        assert_eq!(since, [CYCLES; 5], "{command}");
-    }
+    panic!("the nodes were slow each time: nothing is proven");
 }
 
 /// Only the script can begin a counter anew.

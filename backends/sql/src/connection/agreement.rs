@@ -4,7 +4,7 @@ use dlock_contract::{LockKey, Result};
 
 use crate::connection::session::StatementSession;
 use crate::dialect::{Dialect, Value};
-use crate::ways::{Ways, way_name};
+use crate::ways::{Ways, way_is_gone, way_name};
 
 impl<D: Dialect> StatementSession<D> {
     /// Notes the way of the key's namespace in the table. Fails if the table has another way.
@@ -13,7 +13,7 @@ impl<D: Dialect> StatementSession<D> {
             let (name, context) = (way_name(key), self.context.clone());
             self.insert(&context.statements.write_meta, &[Value::Text(&name), Value::Text(ways.word())]).await?;
             if !self.has_way(ways, key).await? {
-                ways.compare(key, "")?;
+                return Err(way_is_gone());
             }
         }
         Ok(())

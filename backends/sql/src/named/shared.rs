@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, Hold, LockKey, Queue, Result, Signal, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Hold, LockKey, Queue, Result, Signal, Validity, Wake};
 use dlock_store::background;
 use futures::future::BoxFuture;
 
@@ -20,7 +20,7 @@ use super::shared_sessions::SharedSessions;
 use crate::connection::answer::answered;
 use crate::connection::pending_attempts::PendingAttempts;
 use crate::dialect::{Refusal, Value};
-use crate::ways::{Ways, split_tokens, way_name};
+use crate::ways::{Ways, split_tokens, way_is_gone, way_name};
 
 /// How long a renewal waits for the session of its hold before it asks the monitor.
 const RENEWAL_PATIENCE: Duration = Duration::from_millis(250);
@@ -217,7 +217,7 @@ impl<D: NamedDialect> NamedShared<D> {
         written.await?;
         match self.is_noted(key).await? {
             true => Ok(()),
-            false => Err(Error::outage("somebody has deleted the row of the namespace's way in this moment")),
+            false => Err(way_is_gone()),
         }
     }
 
@@ -249,7 +249,6 @@ impl<D: NamedDialect> NamedShared<D> {
     /// may have locks.
     async fn other_table(&self, key: &LockKey) -> Result<Option<String>> {
         let (context, name, word) = (self.context.clone(), way_name(key), self.ways.word().to_owned());
-        context.closed.refuse()?;
         let (looking, ways, key) = (self.looking.clone(), self.ways.clone(), key.clone());
         let asking = background()?.run(async move {
             // The first callers of a program may be many. They look one after another, and no more once the row is known.
@@ -257,6 +256,7 @@ impl<D: NamedDialect> NamedShared<D> {
             if ways.has(&key) {
                 return Ok(None);
             }
+            context.closed.refuse()?;
             let (mut conn, _) = context.dialect.connect_named().await?;
             let other = context.dialect.other_named_table(&mut conn, (&name, &word)).await;
             context.dialect.close(conn).await;

@@ -72,9 +72,18 @@ impl Process {
         wait_until("the monitor asks", async || self.proxy.sent() > before).await.unwrap();
     }
 
+    fn key(&self) -> LockKey {
+        LockKey::new(&self.namespace, Key::text("a")).unwrap()
+    }
+
     async fn kill(&self, database: &Database) {
-        let key = LockKey::new(&self.namespace, Key::text("a")).unwrap();
-        database.kill(session_of_name(database, key.as_str()).await.unwrap()).await;
+        database.kill(session_of_name(database, self.key().as_str()).await.unwrap()).await;
+    }
+
+    /// Waits until the server has ended the session of the hold. Before that, the lock was kept to its end.
+    async fn until_ended(&self, database: &Database) {
+        let is_free = async || session_of_name(database, self.key().as_str()).await.is_none();
+        wait_until("the session ends", is_free).await.unwrap();
     }
 }
 
@@ -106,6 +115,7 @@ async fn a_body_whose_connection_was_reset_is_never_ok(database: Database) {
         let done = process.lock().run(|_| async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             process.proxy.cut();
+            process.until_ended(&database).await;
             tokio::time::sleep(Duration::from_millis(rest)).await;
         });
         assert!(done.await.unwrap_err().is_lost(), "{rest} ms after the reset");
@@ -119,6 +129,7 @@ async fn a_body_whose_session_was_killed_is_never_ok(database: Database) {
         let done = process.lock().run(|_| async {
             tokio::time::sleep(Duration::from_millis(200)).await;
             process.kill(&database).await;
+            process.until_ended(&database).await;
             tokio::time::sleep(Duration::from_millis(rest)).await;
         });
         assert!(done.await.unwrap_err().is_lost(), "{rest} ms after the KILL");

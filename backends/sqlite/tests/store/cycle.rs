@@ -186,11 +186,23 @@ async fn two_backends_never_hold_at_once() {
 async fn a_crowd_of_callers_does_not_hold_up_a_renewal() {
     let store = Store::on_real_time();
     let one = Arc::new(store.open().await);
-    let hold = take(&*one, &claim("a", TTL)).await;
+    for round in 0..5 {
+        if renewal_in_a_crowd(&one, round).await < 1000 {
+            return;
+        }
+    }
+    panic!(
+        "each renewal came after more than half of 2000 callers: if the machine was busy all the time, nothing is proven"
+    );
+}
+
+/// Behind how many of 2000 callers a renewal is answered.
+async fn renewal_in_a_crowd(one: &Arc<Sqlite>, round: u32) -> usize {
+    let hold = take(&**one, &claim(&format!("renewed {round}"), TTL)).await;
     let answered = Arc::new(AtomicUsize::new(0));
     let crowd: Vec<_> = (0..2000)
         .map(|number| {
-            let (one, claim) = (one.clone(), claim(&format!("crowd {number}"), TTL));
+            let (one, claim) = (one.clone(), claim(&format!("crowd {round} {number}"), TTL));
             let answered = answered.clone();
             tokio::spawn(async move {
                 one.try_acquire(&claim, Queue::Leave).await.map(drop).unwrap();
@@ -201,7 +213,7 @@ async fn a_crowd_of_callers_does_not_hold_up_a_renewal() {
     tokio::task::yield_now().await;
     // Behind all of them, and in a task as they are: tasks go on in the order in which they were answered.
     let renewal = tokio::spawn({
-        let answered = answered.clone();
+        let (one, answered) = (one.clone(), answered.clone());
         async move {
             confirm(&*one, &hold).await;
             answered.load(Ordering::SeqCst)
@@ -210,8 +222,7 @@ async fn a_crowd_of_callers_does_not_hold_up_a_renewal() {
     for caller in crowd {
         caller.await.unwrap();
     }
-    let before = renewal.await.unwrap();
-    assert!(before < 1000, "the renewal came after {before} of 2000 callers");
+    renewal.await.unwrap()
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! One start in each period, and the last success.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use dlock::backends::sqlite::Sqlite;
@@ -185,15 +186,17 @@ async fn a_wrong_clock_of_a_client_moves_no_period() {
 async fn one_of_many_callers_starts_each_short_period() {
     let store = Store::on_real_time();
     let period = Duration::from_millis(200);
-    let store = Arc::new(store);
+    let (store, count) = (Arc::new(store), Arc::new(AtomicUsize::new(0)));
     let mut crowd = Vec::new();
     for _ in 0..4 {
-        let (store, one) = (store.clone(), store.open().await);
+        let (store, one, count) = (store.clone(), store.open().await, count.clone());
         crowd.push(tokio::spawn(async move {
             let (end, mut started) = (store.clock.now().after(period * 8), Vec::new());
-            while store.clock.now() < end {
+            // However slow the machine is, some are started.
+            while store.clock.now() < end || count.load(Ordering::SeqCst) < 4 {
                 if let Attempt::Acquired(hold) = one.try_acquire(&run_claim(period, false), Queue::Leave).await.unwrap()
                 {
+                    count.fetch_add(1, Ordering::SeqCst);
                     started.push(store.ask("SELECT boundary FROM dlock_runs").await);
                     one.end_run(&hold, SUCCEEDED).await.unwrap();
                 }
@@ -208,7 +211,6 @@ async fn one_of_many_callers_starts_each_short_period() {
     }
     started.sort_unstable();
     assert!(started.windows(2).all(|pair| pair[0] < pair[1]), "a period was started twice: {started:?}");
-    assert!(started.len() >= 4, "hardly anything was started: {started:?}");
     assert!(started.iter().all(|boundary| boundary % 200_000_000 == 0));
 }
 

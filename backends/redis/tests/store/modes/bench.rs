@@ -96,6 +96,13 @@ impl Bench {
         keys.iter().map(|key| key.replace(&self.name(), "l")).collect()
     }
 
+    /// Deletes all keys of this lock.
+    pub(crate) fn clear(&self) {
+        for key in self.keys() {
+            let _: u64 = redis::cmd("DEL").arg(key.replacen('l', &self.name(), 1)).query(&mut self.raw()).unwrap();
+        }
+    }
+
     /// Waits until nothing is left, within so long and what this machine is late.
     pub(crate) async fn empty(&self, limit: Duration) {
         let start = Instant::now();
@@ -154,10 +161,11 @@ pub(crate) async fn contended(redis: &Redis, claim: &Arc<Claim>) {
     assert!(ask(redis, claim, Queue::Leave).await.is_none());
 }
 
-/// The hold that a wake brings. A waiter that was silent for a second may have lost its place.
+/// The hold that a wake brings. A waiter that was silent for a second may have lost its place, and a push that is a tenth of a second
+/// old is not trusted.
 pub(crate) async fn granted(wake: &mut Wake) -> Hold {
     let before = Instant::now();
-    let late = || lateness::verdict(before - 3 * SECOND, SECOND);
+    let late = || lateness::verdict(before - 3 * SECOND, 100 * MS);
     // A place whose listener was late has no signal.
     let signal = wake.signal.as_mut().unwrap_or_else(|| panic!("no signal{}", late()));
     match tokio::time::timeout(LONG, signal).await.unwrap().unwrap() {

@@ -49,7 +49,7 @@ async fn a_fair_claim_that_comes_first_gets_the_lock_at_once() {
 async fn a_queue_of_dead_waiters_does_not_delay_a_fair_claim() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
-    take(&one, &bench.fair(SECOND)).await;
+    take(&one, &bench.fair(5 * SECOND)).await;
     drop(stand(&two, &bench.fair(LONG)).await);
     drop(two);
     wait_until("nobody listens", async || bench.listeners() == 0).await.unwrap();

@@ -18,16 +18,16 @@ async fn an_owner_that_asks_again_keeps_its_permit_number_and_gets_a_new_lease()
     let bench = Bench::shared();
     let redis = bench.open().await;
     let _low = take(&redis, &bench.claim(permits(3), LONG)).await;
-    let claim = bench.claim(permits(3), 2 * SECOND);
+    let claim = bench.claim(permits(3), 6 * SECOND);
     let first = take(&redis, &claim).await;
     for how in [Queue::Leave, until()] {
         // Twice this is longer than the lease.
-        tokio::time::sleep(1100 * MS).await;
+        tokio::time::sleep(3100 * MS).await;
         let again = ask(&redis, &claim, how).await.unwrap();
         assert_eq!(again.slot, first.slot);
         assert!(again.token > first.token && again.validity.from > first.validity.from);
     }
-    tokio::time::sleep(1100 * MS).await;
+    tokio::time::sleep(3100 * MS).await;
     assert!(!is_lost(&redis, &first).await);
 }
 
@@ -35,7 +35,7 @@ async fn an_owner_that_asks_again_keeps_its_permit_number_and_gets_a_new_lease()
 async fn each_permit_ends_by_itself() {
     let bench = Bench::shared();
     let redis = bench.open().await;
-    let short = take(&redis, &bench.claim(permits(2), SECOND)).await;
+    let short = take(&redis, &bench.claim(permits(2), 5 * SECOND)).await;
     let long = take(&redis, &bench.claim(permits(2), LONG)).await;
     contended(&redis, &bench.claim(permits(2), LONG)).await;
     let next = wait(&redis, &bench.claim(permits(2), 100 * MS), LONG).await;
@@ -112,7 +112,7 @@ async fn when_several_permits_end_at_once_as_many_waiters_get_in() {
     let bench = Bench::shared();
     let redis = bench.open().await;
     for _ in 0..3 {
-        take(&redis, &bench.claim(permits(3), SECOND)).await;
+        take(&redis, &bench.claim(permits(3), 5 * SECOND)).await;
     }
     let claims: Vec<_> = (0..4).map(|_| bench.claim(permits(3), LONG)).collect();
     let mut wakes = Vec::new();
@@ -138,7 +138,7 @@ async fn a_permit_that_is_kept_counts_until_its_time_is_over() {
     let waiter = bench.claim(permits(2), LONG);
     let wake = stand(&redis, &waiter).await;
     let before = Instant::now();
-    assert_eq!(redis.keep(&kept, SECOND, None).await.unwrap(), Released::Released);
+    assert_eq!(redis.keep(&kept, 5 * SECOND, None).await.unwrap(), Released::Released);
     assert!(is_lost(&redis, &kept).await && !is_lost(&redis, &other).await);
     assert_eq!(redis.release(&kept).await.unwrap(), Released::NotOwner);
     assert_eq!(redis.keep(&kept, SECOND, None).await.unwrap(), Released::NotOwner);
@@ -146,7 +146,7 @@ async fn a_permit_that_is_kept_counts_until_its_time_is_over() {
     contended(&redis, &bench.claim(permits(2), LONG)).await;
     drop(wake);
     let next = wait(&redis, &waiter, LONG).await;
-    took(before, SECOND);
+    took(before, 5 * SECOND);
     assert_eq!(next.slot, kept.slot);
     redis.release(&other).await.unwrap();
     redis.keep(&next, 50 * MS, None).await.unwrap();

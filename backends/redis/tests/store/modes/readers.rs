@@ -143,13 +143,13 @@ async fn a_kept_reader_keeps_writers_out_and_readers_not() {
     let redis = bench.open().await;
     let kept = take(&redis, &bench.claim(Mode::Read, LONG)).await;
     let before = Instant::now();
-    redis.keep(&kept, SECOND, None).await.unwrap();
+    redis.keep(&kept, 5 * SECOND, None).await.unwrap();
     let beside = take(&redis, &bench.claim(Mode::Read, LONG)).await;
     redis.release(&beside).await.unwrap();
     assert!(is_lost(&redis, &kept).await);
     let writer = wait(&redis, &bench.claim(Mode::Write, LONG), LONG).await;
-    took(before, SECOND);
-    redis.keep(&writer, SECOND, None).await.unwrap();
+    took(before, 5 * SECOND);
+    redis.keep(&writer, 5 * SECOND, None).await.unwrap();
     contended(&redis, &bench.claim(Mode::Read, LONG)).await;
     wait(&redis, &bench.claim(Mode::Read, 10 * MS), LONG).await;
     bench.empty(SECOND).await;
@@ -166,7 +166,7 @@ async fn the_holder_is_the_earliest_that_lives() {
     };
     let site = async || redis.look(&bench.key).await.unwrap().note().cloned().unwrap().site().unwrap().to_owned();
     let first = noted("first", LONG).await;
-    let _second = noted("second", SECOND).await;
+    let _second = noted("second", 5 * SECOND).await;
     let third = noted("third", LONG).await;
     // Asking again does not make it a later one.
     take(&redis, &first.claim).await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use dlock::Clock;
 use dlock::backends::redis::Redis;
-use dlock_contract::{Attempt, Backend, Claim, Released, Standing};
+use dlock_contract::{Attempt, Backend, Claim, Released, Signal, Standing};
 use dlock_testkit::holds::{claim, stand, take, token, until, wait};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;
@@ -102,7 +102,9 @@ async fn a_lost_push_costs_a_poll_and_not_the_lock() {
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     assert!(line(&server).is_empty());
     Clock::system().sleep_until(wake.ask_by.unwrap()).await;
-    assert!(wake.signal.as_mut().unwrap().now_or_never().is_none());
+    // On a busy machine the listener may have found the silence.
+    let told = wake.signal.as_mut().unwrap().now_or_never();
+    assert!(matches!(told, None | Some(Ok(Signal::Ask))), "{told:?}");
     let Attempt::Acquired(hold) = two.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
     assert!(hold.claim.owner == waiter.owner && token(&hold) > token(&present));
     let value: String = server.raw().get(K).unwrap();
