@@ -27,8 +27,9 @@ pub mod versioned {
 
 // For users of locks.
 pub use dlock_contract::{
-    Backoff, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess, LockKey,
-    LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
+    Backend, Backoff, Cursor, Durability, Error, ErrorKind, Expiry, Fence, Fencing, Health, HoldId, Holder, Key,
+    KeyPart, KeyWriter, LastSuccess, LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Profile,
+    Result, TtlRange, WakeStyle,
 };
 #[cfg(feature = "macros")]
 pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};

@@ -9,7 +9,7 @@
 //! | `dlock_held` | gauge | locks that this process holds |
 //! | `dlock_hold_seconds` | histogram | the time from the grant to the release or the loss |
 //! | `dlock_losses_total` | counter | locks that were lost while they were held, by `cause` |
-//! | `dlock_renewals_total` | counter | renewals, by `outcome`: `renewed` or `failed` |
+//! | `dlock_renewals_total` | counter | renewals, by `outcome`: `renewed` or `failed`; one that the store refuses is in `dlock_losses_total` |
 //! | `dlock_renewals_near_max_hold_total` | counter | renewals of holds that have had more than four fifths of their `max_hold` |
 //! | `dlock_renewal_lease_left_ratio` | histogram | the share of the ttl that was left when a renewal was confirmed |
 //! | `dlock_failed_releases_total` | counter | releases that failed; the ttl frees the lock if no retry succeeds |
@@ -57,7 +57,7 @@
 //!
 //! Labels: `lock` (the name of the lock, never a key), `backend` (the name under which the store is installed), `store` (its
 //! kind, such as `redis`; empty if it could not be opened) and `mode`. After 1000 names of locks, all further ones are
-//! `other`; the same holds for the names of elections.
+//! `other`; the same holds for the names of elections. Names of stores have no bound: they are the program's own.
 //!
 //! The counters are exact: each call, each hold and each request is counted once, by its end. A process that is killed takes
 //! the counts since the exporter's last answer with it. Events of dlock's own thread come through a queue of 4096; what does

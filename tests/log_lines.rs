@@ -173,6 +173,19 @@ async fn the_lines_of_an_outage_name_the_host() {
     wait_for_lines(&["key=dl1:default:outage:<Eve%20Poe>", &host, "kind=\"outage\"", "waited="], &["failed"]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_about_a_refusal_has_the_code_of_the_server() {
+    log();
+    let registry = Registry::new();
+    let server = Instance::start(servers::Redis::default()).unwrap();
+    server.ask("ACL SETUSER app on >pw ~* &* +@all").unwrap();
+    registry.connect("restricted", &server.url().replace("redis://", "redis://app:pw@")).await.unwrap();
+    server.ask("ACL SETUSER app -eval -evalsha -set").unwrap();
+    let error = registry.lock("refused").backend("restricted").acquire().await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::PermissionDenied, Some("NOPERM")), "{error}");
+    wait_for_lines(&["backend=\"restricted\"", "code=\"NOPERM\"", "reason="], &["failed"]).await;
+}
+
 #[distributed_lock(key = "citizen:<name>", sensitive, backend = "attribute", wait = "none")]
 async fn sensitive(name: &str) -> Result<(), Error> {
     other_call(name).await

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use crate::cli::{BreakArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
-use crate::output::{holder, note, print, print_json};
-use crate::show::find;
+use crate::find::find;
+use crate::output::{holder, note, print, print_json, quoted};
 use crate::store::Store;
 
 pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) -> Result<Exit, Failure> {
@@ -38,13 +38,17 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
         return Ok(Exit::NO);
     }
     let by = order.by.clone().unwrap_or_else(operator);
+    let whose = holder(&of_id.note);
     let lock = store.registry.lock(Key::from(&lock.key)).backend(&store.backend);
-    let broken = lock.break_hold(order.hold).by(by).because(&order.why).await?;
+    let broken = lock.break_hold(order.hold).by(&by).because(&order.why);
+    let broken = broken.await?;
     if json {
         print_json(&json!({ "key": shown, "hold": order.hold.to_string(), "broken": broken }))?;
     } else if broken {
         print(&format!(
-            "broken: {shown}. The holder hears of it at its next renewal, after a third of its ttl at the latest\n"
+            "broken: {shown}, the hold of {whose}, by {by}. The holder hears of it at its next renewal, after a third of its ttl at the \
+             latest. `dlock show {}` tells who holds it now\n",
+            quoted(shown)
         ))?;
     } else {
         note(&format!("the hold {} has ended by itself", order.hold));
@@ -56,7 +60,9 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
 fn confirmed(key: &str, holder: &str) -> Result<bool, Failure> {
     let risk = format!("{key} is held by {holder}.\nTwo may work under the lock until the holder hears of it.");
     if !io::stdin().is_terminal() {
-        return Err(Failure::usage(format!("{risk}\nNobody can be asked here: write --yes if it shall be broken")));
+        return Err(Failure::usage(format!(
+            "{risk}\nNobody can be asked here, so nothing was broken: write --yes if it shall be"
+        )));
     }
     let _ = write!(io::stderr(), "{risk} Break it? [y/N] ");
     let mut answer = String::new();

@@ -11,9 +11,10 @@ use dlock::{Backoff, HoldId, Mode, Renew, Retry, Wait};
 const AFTER_HELP: &str = "\
 Somebody holds a lock that you need:
   dlock ls                                   which locks are held
-  dlock show KEY                             who holds it, since when, and its hold id
-  dlock break KEY --hold ID --why TEXT       ends that hold, after a question
+  dlock show KEY                             who holds it, since when, whether it lives, and its hold id
   dlock doctor                               whether the store itself is the reason
+  dlock break KEY --hold ID --why TEXT       ends that hold, after a question (without a terminal: --yes).
+                                             Stop the holder first if you can
 
 Put a key with <> into quotes: 'stock:<42>'. A holder is told as host:process.
 
@@ -35,8 +36,9 @@ Exit codes:
 const CODES: &str = "Exit codes: see dlock --help";
 
 const AFTER_SHOW: &str = "\
-Show it twice, some seconds apart. If the lease left has gone up, the holder lives and renews it.
-If it only goes down, the holder is dead or cut off, and the lock is free when the lease ends.
+Show it twice, more than a third of its ttl apart: 10 s for the usual 30 s, 20 minutes for an hour.
+If the lease left has gone up, the holder lives and renews it. If it only goes down, the holder is
+dead or cut off, and the lock is free when the lease ends.
 
 Exit codes: see dlock --help";
 
@@ -88,6 +90,7 @@ pub(crate) enum Command {
     #[command(override_usage = "dlock run [OPTIONS] <KEY> -- <COMMAND>...", after_help = CODES)]
     Run(Box<RunArgs>),
     /// Lists the locks that are held
+    #[command(after_help = CODES)]
     Ls(LsArgs),
     /// Shows who holds a lock, since when, its hold id, and who waits
     #[command(override_usage = "dlock show [OPTIONS] <KEY>", after_help = AFTER_SHOW)]
@@ -102,9 +105,11 @@ pub(crate) enum Command {
     /// Ends a hold of a lock; the holder hears of it and its error says who and why
     #[command(override_usage = "dlock break [OPTIONS] --hold <ID> --why <TEXT> <KEY>", after_help = AFTER_BREAK)]
     Break(BreakArgs),
-    /// Examines a store: version, settings, rights, speed, and what it promises
+    /// Examines a store: version, settings, rights, speed, and what it promises. It takes locks of its own
+    #[command(after_help = CODES)]
     Doctor(DoctorArgs),
     /// Shows who leads, and who waits to lead
+    #[command(after_help = CODES)]
     Leaders(LeadersArgs),
     /// Shows the locked functions of a program, from the JSON of `dlock::explain()`
     Sites {
@@ -352,45 +357,4 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_words_of_the_command_line_go_together() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn values_are_written_as_in_the_attribute() {
-        let parse = |words: &[&str]| Cli::try_parse_from([&["dlock", "run"], words, &["key", "--", "true"]].concat());
-        let Command::Run(run) = parse(&["--ttl", "1m30s", "--wait", "none", "--mode", "permits(3)"]).unwrap().command
-        else {
-            panic!("it is `run`")
-        };
-        assert_eq!(
-            (run.ttl, run.wait, run.mode),
-            (Duration::from_secs(90), Wait::None, Mode::Permits(3.try_into().unwrap()))
-        );
-        for (words, said) in [
-            (["--ttl", "30"], "30s"),
-            (["--wait", "0s"], "not to wait is `--wait none`"),
-            (["--mode", "permits(0)"], "permits(3)"),
-            (["--renew", "0s"], "`--renew false`"),
-            (["--retry", "0"], "false"),
-            (["--attempts", "0"], "1 or more"),
-        ] {
-            let error = parse(&words).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
-        }
-    }
-
-    #[test]
-    fn what_comes_after_the_key_belongs_to_the_command() {
-        let cli = Cli::try_parse_from(["dlock", "run", "key", "ls", "--json", "-v"]).unwrap();
-        let Command::Run(run) = cli.command else { panic!("it is `run`") };
-        assert_eq!(run.command, ["ls", "--json", "-v"]);
-        assert!(!cli.json && !cli.verbose);
-    }
-}
+mod tests;

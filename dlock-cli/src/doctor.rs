@@ -5,8 +5,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use console::style;
-use dlock::{Error, OncePer};
-use dlock_contract::{Durability, Expiry, Fencing, Profile, WakeStyle};
+use dlock::{Durability, Error, Expiry, Fencing, OncePer, Profile, WakeStyle};
 use serde::{Serialize, Serializer};
 
 use crate::cli::{DoctorArgs, StoreArgs};
@@ -110,13 +109,14 @@ async fn clock_difference(store: &Store) -> Result<Option<i64>, Error> {
     probe(store, "clock").once_per(once_per).run(|_held| async {}).await?;
     let ended = SystemTime::now();
     let last = probe(store, "clock").last_success().await?;
-    // Somewhere between the two moments the store has read its clock.
-    let difference = |started: SystemTime| {
-        let behind = began.duration_since(started).unwrap_or_default();
-        let ahead = started.duration_since(ended).unwrap_or_default();
-        Some(i64::try_from(ahead.as_millis()).ok()? - i64::try_from(behind.as_millis()).ok()?)
-    };
-    Ok(last.and_then(|last| difference(last.started)))
+    Ok(last.and_then(|last| difference(last.started, (began, ended))))
+}
+
+/// By how many milliseconds the store's clock is ahead, which it has read between two moments of this host.
+fn difference(read: SystemTime, (began, ended): (SystemTime, SystemTime)) -> Option<i64> {
+    let behind = began.duration_since(read).unwrap_or_default();
+    let ahead = read.duration_since(ended).unwrap_or_default();
+    Some(i64::try_from(ahead.as_millis()).ok()? - i64::try_from(behind.as_millis()).ok()?)
 }
 
 /// `members`: those that vote, where the store says how many there are.
@@ -144,7 +144,11 @@ fn promises(profile: &Profile, members: Option<u64>) -> Vec<(&'static str, Strin
         _ => "unknown".into(),
     };
     let dead = match profile.expiry {
-        Expiry::Lease => format!("at a ttl of {}, free after {} at most", words(TTL), words(profile.takeover(TTL))),
+        Expiry::Lease => format!(
+            "free when its lease ends: with a ttl of {} after {} at most",
+            words(TTL),
+            words(profile.takeover(TTL))
+        ),
         Expiry::Session { .. } => {
             format!(
                 "free when its connection ends; if it is silent with a ttl of {}, after {} at most",
@@ -201,4 +205,18 @@ fn tell(report: &Report) -> Result<(), Failure> {
 
 fn milliseconds(length: Duration) -> f64 {
     length.as_secs_f64() * 1000.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_differs_is_told_from_one_that_was_read_in_between() {
+        let (began, second) = (SystemTime::now(), Duration::from_secs(1));
+        let between = (began, began + second);
+        assert_eq!(difference(began + second / 2, between), Some(0));
+        assert_eq!(difference(began + second * 6, between), Some(5000));
+        assert_eq!(difference(began - second * 5, between), Some(-5000));
+    }
 }

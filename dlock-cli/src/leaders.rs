@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::cli::{LeadersArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{note, print_json, print_table, since, words};
+use crate::show::MOST_WAITERS;
 use crate::store::Store;
 
 #[derive(Debug, Serialize)]
@@ -34,9 +35,10 @@ impl SeenElection {
             since_ms: note.and_then(|note| note.since_ms()),
             hold: leader.and_then(|leader| leader.id).map(|id| id.to_string()),
             waiting: found.waiting,
-            waiters: found
-                .waiters
-                .map(|notes| notes.iter().map(|note| note.site().unwrap_or(note.as_str()).to_owned()).collect()),
+            waiters: found.waiters.map(|notes| {
+                let names = notes.iter().map(|note| note.site().unwrap_or(note.as_str()).to_owned());
+                names.take(MOST_WAITERS).collect()
+            }),
         }
     }
 }

@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use crate::cli::{LsArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
+use crate::find::{alike, tell_alike};
 use crate::output::{moment, note, print_json, print_table, since, words};
-use crate::show::{alike, tell_alike};
 use crate::store::Store;
 
 pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Exit, Failure> {

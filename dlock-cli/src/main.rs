@@ -7,6 +7,7 @@ mod cli;
 mod console;
 mod doctor;
 mod exit;
+mod find;
 mod leaders;
 mod ls;
 mod output;

@@ -29,6 +29,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&format!("{text}\n"))
 }
 
+/// A key as a word of the shell.
+pub(crate) fn quoted(key: &str) -> String {
+    format!("'{}'", key.replace('\'', r"'\''"))
+}
+
 /// Writes a table, each row in one line. Where the terminal is narrower, each row is a paragraph: a hold id in pieces cannot be
 /// pasted.
 pub(crate) fn print_table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Result<(), Failure> {

@@ -3,8 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, Key, Lock, Mode, Wait};
-use dlock_contract::Profile;
+use dlock::{Error, ErrorKind, Key, Lock, Mode, Profile, Wait};
 
 use crate::store::Store;
 

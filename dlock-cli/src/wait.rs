@@ -8,8 +8,8 @@ use serde_json::json;
 
 use crate::cli::{StoreArgs, WaitArgs};
 use crate::exit::{Exit, Failure};
+use crate::find::find;
 use crate::output::{holder, note, print_json};
-use crate::show::find;
 use crate::store::Store;
 
 /// The longest pause between two looks.

@@ -18,15 +18,18 @@ use crate::pages::OpenPage;
 use crate::sections;
 use crate::shared::Shared;
 
-/// A silent stream shows by this that it lives, and learns that its reader is gone.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// A stream without news shows by this that it lives, and learns that its reader is gone. The page takes three times as long for the
+/// end of the connection.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn live(State(shared): State<Arc<Shared>>, Query(view): Query<View>) -> Response {
     let Some(page) = OpenPage::open(&shared.pages) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages of the console are open").into_response();
     };
     let news = news(shared, view, page);
-    let events = Sse::new(news).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE));
+    // An event, because a script does not see comments.
+    let sign = KeepAlive::new().interval(SIGN_OF_LIFE).event(Event::default().event("alive").data("0"));
+    let events = Sse::new(news).keep_alive(sign);
     // A proxy such as nginx would keep the news until it has a whole buffer of them.
     ([(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")], events).into_response()
 }

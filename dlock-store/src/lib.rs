@@ -12,7 +12,7 @@
 //! | [`Names`], [`Tls`], [`Secret`] | host names, TLS, and passwords that no text shows |
 //! | [`Streaks`] | the share of a process that asks again and again while another one waits |
 //! | [`refuse_older`] | the oldest version of the server |
-//! | [`line()`], [`drop_elsewhere`] | code of the user's that must not run on dlock's own thread: log lines, values, wakers |
+//! | [`line()`], [`Seldom`], [`drop_elsewhere`] | code of the user's that must not run on dlock's own thread: log lines, values, wakers |
 //!
 //! How to write a store: `docs/ADDING_A_BACKEND.md` and `examples/custom_backend.rs` of the repository.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -43,7 +43,7 @@ pub use sleep::{Sleep, TimeoutAt};
 pub use streaks::Streaks;
 pub use thread::background::{Background, CallerRuntime, EndsTask, aside, is_forked, is_ours};
 pub use thread::foreign::{drop_elsewhere, foreign_thread};
-pub use thread::log::line;
+pub use thread::log::{Seldom, line};
 pub use version::refuse_older;
 
 /// Parts that only the engine uses. No part of the public interface: it may change in any release.

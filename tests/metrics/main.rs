@@ -2,13 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may fail by it")]
 
+mod failing;
 mod history;
 mod values;
 
 use std::time::Duration;
 
 use dlock::metrics::Metrics;
-use dlock::{Cohort, ErrorKind, Key, Mode, Observer, OncePer, Registry, Renew, Wait};
+use dlock::{Clock, Cohort, ErrorKind, Key, Mode, Observer, OncePer, Registry, Renew, Wait};
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::wait_until;
 use metrics::Unit;
@@ -140,7 +141,11 @@ async fn a_hand_over_by_a_release_and_one_by_the_store_are_counted_as_such() {
 
 #[tokio::test]
 async fn a_hold_that_nears_its_limit_is_seen_before_its_end() {
-    let (values, registry) = (values(), registry_of("near"));
+    let (values, clock) = (values(), Clock::manual());
+    let registry = Registry::with_clock(&clock);
+    registry.install("near", dlock_memory::Memory::with_clock(&clock)).unwrap();
+    registry.set_default("near").unwrap();
+    registry.observe(Metrics::new());
     let hold = async |name, limit| {
         let lock = registry.lock(name).name(name).ttl(Duration::from_secs(3600));
         lock.max_hold(Duration::from_secs(limit)).acquire().await.unwrap()
@@ -154,8 +159,9 @@ async fn a_hold_that_nears_its_limit_is_seen_before_its_end() {
         values.count("dlock_renewals_near_max_hold_total", &[name])
     };
     assert_eq!(renewed(&near, "lock=near").await, 0);
-    registry.clock().advance(Duration::from_secs(2900));
-    assert_eq!((renewed(&near, "lock=near").await, renewed(&far, "lock=far").await), (1, 0));
+    clock.advance(Duration::from_secs(2900));
+    assert!(renewed(&near, "lock=near").await >= 1);
+    assert_eq!(renewed(&far, "lock=far").await, 0);
     near.release().await.unwrap();
     far.release().await.unwrap();
 }

@@ -39,11 +39,12 @@ const LOG_FILES: [&str; 3] = [
 
 /// The crates of ours that each layer may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 11] = [
     ("dlock-contract/", &[]),
     ("dlock-store/", &["dlock-contract"]),
     ("dlock-conformance/", &["dlock-contract", "dlock-store"]),
     ("dlock-console/", &["dlock-rs"]),
+    ("dlock-cli/", &["dlock-rs", "dlock-console", "dlock-values"]),
     ("dlock-values/", &[]),
     ("dlock-macros/", &["dlock-values"]),
     ("dlock-runtime/", &["dlock-contract", "dlock-store", "dlock-values"]),
@@ -140,7 +141,15 @@ fn unfinished(source: &Source) -> Vec<Finding> {
     source.find(&needles, |needle| format!("`{needle}` is not finished work"))
 }
 
+/// What a program has without asking for it: no metrics, no console, no client of a server.
+const DEFAULT_FEATURES: &str = r#"default = ["macros", "memory"]"#;
+
 fn features(source: &Source) -> Vec<Finding> {
+    if source.path == "Cargo.toml" {
+        let lines = (1..).zip(source.text.lines());
+        let broken = lines.filter(|(_, line)| line.starts_with("default = ") && *line != DEFAULT_FEATURES);
+        return broken.map(|(at, _)| (at, format!("the default features are not `{DEFAULT_FEATURES}`"))).collect();
+    }
     if !source.is_rust_in(&["src/"]) || is_one_of(source.path, &FEATURE_FILES) {
         return Vec::new();
     }

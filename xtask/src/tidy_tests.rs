@@ -41,6 +41,8 @@ fn features_are_asked_for_in_few_places() {
     assert_eq!(lines(features, "src/lib.rs", text), NONE);
     assert_eq!(lines(features, "src/openers.rs", text), NONE);
     assert_eq!(lines(features, "tests/all.rs", text), NONE);
+    assert_eq!(lines(features, "Cargo.toml", "[features]\ndefault = [\"macros\", \"memory\", \"metrics\"]"), [2]);
+    assert_eq!(lines(features, "Cargo.toml", DEFAULT_FEATURES), NONE);
     let tests = "fn f() {}\n\n#[cfg(all(test, feature = \"memory\"))]\nmod tests {}";
     assert_eq!(lines(features, "src/env.rs", tests), NONE);
 }

@@ -31,7 +31,9 @@ impl TxnAnswers {
             Some(highest) if highest != revision => {
                 return Err(Fault::Broken("the answer to a transaction contradicts itself".into()));
             }
-            Some(_) => drop(seen.fetch_max(revision, Ordering::AcqRel)),
+            Some(_) => {
+                seen.fetch_max(revision, Ordering::AcqRel);
+            }
             None => {}
         }
         Ok(answers)

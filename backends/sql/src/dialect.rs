@@ -28,48 +28,48 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
 
     /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody. Also returns the id of
     /// the server: any text that a failover changes and a restart does not.
-    fn connect(&self) -> BoxFuture<'_, Result<(Self::Conn, String)>>;
+    fn connect(&self) -> impl Future<Output = Result<(Self::Conn, String)>> + Send;
 
     /// Makes the tables if they are missing, and looks at what is there. Returns the full name of ShedLock's table, or nothing.
-    fn prepare<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<String>>;
+    fn prepare(&self, conn: &mut Self::Conn) -> impl Future<Output = Result<String>> + Send;
 
     /// The proof for other sessions that it is this one. `None` if a connection is not a session, as behind some poolers.
-    fn mark<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>>;
+    fn mark(&self, conn: &mut Self::Conn) -> impl Future<Output = sqlx::Result<Option<SessionMark>>> + Send;
 
     /// Ends another session, if it lives and has its proof.
-    fn end_marked<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        session: &'a SessionMark,
-    ) -> BoxFuture<'a, sqlx::Result<MarkedSession>>;
+    fn end_marked(
+        &self,
+        conn: &mut Self::Conn,
+        session: &SessionMark,
+    ) -> impl Future<Output = sqlx::Result<MarkedSession>> + Send;
 
     /// The activity of a session, asked from another one; `None` if the server does not report it.
-    fn activity<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
+    fn activity(
+        &self,
+        conn: &mut Self::Conn,
         session: i64,
-    ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>>;
+    ) -> impl Future<Output = sqlx::Result<Option<SessionActivity>>> + Send;
 
     /// Runs one statement, in a transaction of its own.
-    fn run<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        statement: &'a Statement,
-        values: &'a [Value<'a>],
-    ) -> BoxFuture<'a, sqlx::Result<Answer>>;
+    fn run(
+        &self,
+        conn: &mut Self::Conn,
+        statement: &Statement,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = sqlx::Result<Answer>> + Send;
 
     /// The wait queues of this server. `None` if a connection is not a session of it, as behind some poolers. The
     /// answer counts after [`prepare`](Self::prepare).
     fn wait_queues(&self) -> Option<&dyn WaitQueues<Self::Conn>>;
 
     /// One round trip, to find out whether the server has ended the session.
-    fn ping<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<()>>;
+    fn ping(&self, conn: &mut Self::Conn) -> impl Future<Output = sqlx::Result<()>> + Send;
 
     /// The server's version, its part and its settings, if it can still be written to.
-    fn health<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<Health>>;
+    fn health(&self, conn: &mut Self::Conn) -> impl Future<Output = Result<Health>> + Send;
 
     /// Says goodbye, so that the server does not count an aborted client.
-    fn close(&self, conn: Self::Conn) -> BoxFuture<'_, ()>;
+    fn close(&self, conn: Self::Conn) -> impl Future<Output = ()> + Send;
 
     /// The class of an error.
     fn refusal(&self, error: &sqlx::Error) -> Refusal;

@@ -15,12 +15,12 @@ use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, Guard, Key, Lock, OncePer, Registry};
+use dlock::{Error, ErrorKind, Guard, Key, Lock, LossCause, OncePer, Registry};
 
 use crate::cli::{OnLost, RunArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
-use crate::output::note;
-use crate::show::{alike, quoted};
+use crate::find::alike;
+use crate::output::{note, quoted};
 use crate::store::Store;
 use crate::wait::spinner;
 use child::Child;
@@ -69,7 +69,13 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
     };
     let outcome = under_lock(&run, &guard, &mut signals).await;
     let released = guard.release().await;
-    store.registry.shutdown(RELEASE_LIMIT).await;
+    // A lease that has ended needs no release.
+    let is_over = matches!(&released, Err(error) if *error.kind() == ErrorKind::Lost(LossCause::Deadline));
+    let report = store.registry.shutdown(if is_over { Duration::ZERO } else { RELEASE_LIMIT }).await;
+    if report.unconfirmed > 0 && !is_over {
+        let ttl = humantime::format_duration(run.ttl);
+        note(&format!("the store has not confirmed the release of {}, which is free after {ttl} at most", shown(&run)));
+    }
     let exit = outcome?;
     match released {
         // With another `on_lost` the command went on without the lock, so its own exit code counts.
@@ -215,4 +221,41 @@ fn with_codes(failure: Failure, run: &RunArgs) -> Failure {
         other => other,
     };
     failure.with_exit(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[tokio::test]
+    async fn a_store_that_fails_is_asked_as_often_as_retry_says() {
+        // Each connection ends at once.
+        let (server, asked) = (TcpListener::bind("127.0.0.1:0").unwrap(), Arc::new(AtomicU32::new(0)));
+        let url = format!("redis://{}/", server.local_addr().unwrap());
+        let count = asked.clone();
+        std::thread::spawn(move || {
+            for _ in server.incoming() {
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        let attempts = async |words: &[&str]| {
+            let store = Store { registry: Registry::new(), backend: "store".into(), namespace: "default".into() };
+            store.registry.connect_lazy("store", &url).unwrap();
+            let cli = Cli::parse_from([&["dlock", "run"], words, &["job", "true"]].concat());
+            let Command::Run(run) = cli.command else { panic!("it is `run`") };
+            let before = asked.load(Ordering::SeqCst);
+            lock(&store, &run).acquire().await.unwrap_err();
+            asked.load(Ordering::SeqCst) - before
+        };
+        let once = attempts(&["--retry", "false"]).await;
+        assert!(once > 0);
+        assert_eq!(attempts(&["--retry", "2, 1ms..2ms"]).await, 3 * once);
+    }
 }

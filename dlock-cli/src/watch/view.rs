@@ -194,6 +194,15 @@ mod tests {
     }
 
     #[test]
+    fn the_bar_of_a_lease_runs_down_between_two_looks() {
+        let mut model = model();
+        let filled = |model: &mut Model| drawn(model, 100, 10).matches('█').count();
+        let before = filled(&mut model);
+        model.looked = model.looked.checked_sub(Duration::from_secs(10)).unwrap();
+        assert!(filled(&mut model) < before);
+    }
+
+    #[test]
     fn details_and_the_question_are_drawn_over_the_table() {
         let mut model = model();
         model.press_all("bweb-3 hangs");

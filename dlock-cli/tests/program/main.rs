@@ -80,9 +80,18 @@ fn a_lock_is_shown_listed_and_broken() {
         let missed = store.run(&["show", typed]);
         assert_eq!((code(&missed), text(&missed.stderr).contains(told)), (1, true), "{}", text(&missed.stderr));
     }
+    let told = store.run(&["show", "--json", "stock:<42>"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    let in_store = told[0]["names_in_store"][0].as_str().unwrap();
+    assert!(text(&shown.stdout).lines().any(|line| line.contains("in the store") && line.contains(in_store)), "{told}");
     let seen = store.holder_of("stock:<42>");
     assert_eq!(seen["function"].as_str(), Some("nightly"));
-    assert!(seen["token"].as_u64().unwrap() > 0);
+    assert!(seen["token"].as_u64().unwrap() > 0 && seen["lease_left_ms"].as_u64().unwrap() > 0, "{seen}");
+    let host = seen["host"].as_str().unwrap();
+    assert!(text(&shown.stdout).contains(&format!("{host}:{}", holder.process.id())), "{}", text(&shown.stdout));
+    assert!(seen["since"].as_str().is_some_and(|since| since.starts_with("20")), "{seen}");
+    // A key as somebody types it.
+    assert_eq!(code(&store.run(&["wait", "--wait", "none", "stock:42"])), 75);
     assert_eq!(seen["pid"].as_u64(), Some(u64::from(holder.process.id())));
     let hold = seen["hold"].as_str().unwrap();
     let to_paste = format!("dlock break 'stock:<42>' --hold {hold} --why");
@@ -136,7 +145,6 @@ fn each_way_to_fail_has_its_code() {
         (&["fly"], 64),
         (&["break", "job", "--hold", "7", "--why", "x"], 64),
         (&["run", "--once-per", "1m", "--mode", "read", "job", "true"], 64),
-        (&["--help"], 0),
         (&["--version"], 0),
     ] {
         let ended = store.run(words);
@@ -147,6 +155,10 @@ fn each_way_to_fail_has_its_code() {
     let settable =
         dlock(&["--url", "redis://127.0.0.1:1/", "run", "--outage-code", "3", "job", "true"]).output().unwrap();
     assert_eq!(code(&settable), 3, "{}", text(&settable.stderr));
+    // Whoever has a stuck lock and nothing else reads what to do.
+    let help = store.run(&["--help"]);
+    let steps = ["dlock ls", "dlock show KEY", "dlock break KEY --hold ID --why TEXT", "dlock doctor", "Exit codes:"];
+    assert!(code(&help) == 0 && steps.iter().all(|step| text(&help.stdout).contains(step)), "{}", text(&help.stdout));
     let which = dlock(&["ls"]).output().unwrap();
     assert!(code(&which) == 64 && text(&which.stderr).contains("DLOCK_URL"), "{}", text(&which.stderr));
 }
@@ -221,6 +233,7 @@ fn without_a_name_all_elections_that_have_a_leader_are_shown() {
     let leadership = runtime.block_on(registry.elect("indexer").candidate("node-1").campaign()).unwrap();
     let told = store.run(&["--json", "leaders"]);
     let all: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(all[0]["term"].as_u64(), Some(leadership.term().get()), "{all}");
     let seen = |field: &str| all.as_array().unwrap().iter().map(|one| one[field].clone()).collect::<Vec<_>>();
     assert_eq!((code(&told), seen("election"), seen("leader")), (0, vec!["indexer".into()], vec!["node-1".into()]));
     leadership.resign_blocking().unwrap();
@@ -237,6 +250,9 @@ fn sites_are_told_from_what_a_program_has_printed() {
         "{}",
         text(&told.stdout)
     );
+    let told = dlock(&["sites", "--json", &path]).output().unwrap();
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(told[0]["keys"][0], "stock:<id>", "{told}");
     write!(file, "x").unwrap();
     assert_eq!(code(&dlock(&["sites", &path]).output().unwrap()), 64);
 }

@@ -1,6 +1,7 @@
 //! Options of `dlock run`: each one works, and is off by default.
 
 use std::process::Stdio;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::store::{HOLD, Holder, Store, code, text};
 
@@ -52,6 +53,33 @@ fn a_run_whose_process_was_killed_is_repeated_if_the_option_says_so() {
         killed.process.kill().unwrap();
         assert_eq!(code(&start("true").output().unwrap()), again, "{rerun:?}");
     }
+}
+
+/// As cron starts it on several hosts.
+#[test]
+fn of_many_starts_at_once_one_runs_in_a_period() {
+    let store = Store::new();
+    let words = ["run", "--once-per", "366d", "--wait", "1m", "year", "echo", "ran"];
+    let started: Vec<_> = (0..8).map(|_| store.dlock(&words).stdout(Stdio::piped()).spawn().unwrap()).collect();
+    let ended: Vec<_> = started.into_iter().map(|one| one.wait_with_output().unwrap()).collect();
+    let mut codes: Vec<_> = ended.iter().map(code).collect();
+    codes.sort_unstable();
+    assert_eq!(codes, [0, 75, 75, 75, 75, 75, 75, 75]);
+    assert_eq!(ended.iter().map(|one| text(&one.stdout)).collect::<String>(), "ran\n");
+}
+
+#[test]
+fn an_offset_moves_the_periods() {
+    let store = Store::new();
+    let period = 366 * 86_400;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let start = |boundary: u64| {
+        let offset = format!("{}s", boundary % period);
+        code(&store.run(&["run", "--once-per", "366d", "--offset", &offset, "year", "true"]))
+    };
+    // A start belongs to the nearest boundary: one of an hour ago, and then one that comes in an hour.
+    let (before, after) = (now - 3600, now + 3600);
+    assert_eq!([before, before, after, after, before].map(start), [0, 75, 0, 75, 75]);
 }
 
 #[test]

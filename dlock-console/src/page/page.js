@@ -433,18 +433,24 @@ const parts = {
   },
 };
 
+// The longest time between two signs of life, in milliseconds. The browser itself takes a connection that is silent for open.
+const SILENCE = 15000;
 let again;
+let heard;
 function connect() {
   clearTimeout(again);
   source?.close();
+  heard = Date.now();
   source = new EventSource(root + "live?" + new URLSearchParams(view));
   for (const [name, show] of Object.entries(parts)) {
     source.addEventListener(name, (event) => {
+      heard = Date.now();
       isDown = false;
       show(JSON.parse(event.data));
       state();
     });
   }
+  source.addEventListener("alive", () => { heard = Date.now(); });
   source.onerror = () => {
     isDown = true;
     state();
@@ -452,6 +458,13 @@ function connect() {
     if (source.readyState === EventSource.CLOSED) again = setTimeout(connect, 3000);
   };
 }
+
+setInterval(() => {
+  if (Date.now() - heard < SILENCE) return;
+  isDown = true;
+  state();
+  connect();
+}, 1000);
 
 function go(change) {
   Object.assign(view, change);

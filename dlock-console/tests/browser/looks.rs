@@ -26,6 +26,14 @@ fn the_page_can_be_read_on_a_phone_and_in_the_dark() {
         let minimum = if folder.is_some() { 30 } else { 2 };
         browser.until(&tab, &format!("document.querySelectorAll('#trouble li').length > {minimum}"));
         browser.until(&tab, "document.querySelectorAll('#holds .track i').length > 15");
+        // Losses are red, in the timeline and in the list.
+        browser.until(&tab, "document.querySelector('#lanes i.lost') !== null");
+        let red = "getComputedStyle(document.querySelector('#lanes i.lost')).backgroundColor";
+        let bad =
+            "(() => { const i = document.createElement('i'); i.style.color = 'var(--bad)'; document.body.append(i);
+            const color = getComputedStyle(i).color; i.remove(); return color; })()";
+        assert_eq!(browser.value(&tab, red), browser.value(&tab, bad), "{name}");
+        assert_eq!(browser.value(&tab, "document.querySelector('#trouble li.bad') !== null"), true, "{name}");
         assert_eq!(browser.value(&tab, "document.documentElement.scrollWidth <= innerWidth"), true, "{name}");
         let back = browser.value(&tab, "getComputedStyle(document.body).backgroundColor");
         assert_eq!(back == "rgb(255, 255, 255)", !is_dark, "{name}: {back}");

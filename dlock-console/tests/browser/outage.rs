@@ -1,6 +1,7 @@
 //! A store that goes away while the page is open.
 
 use dlock::Key;
+use dlock_testkit::{Mode, Proxy};
 
 use crate::chromium::Chromium;
 use crate::service::Service;
@@ -29,4 +30,18 @@ fn the_page_says_so_and_comes_back_by_itself() {
     );
     browser.until(&tab, "document.querySelector('#stores-list .bad') === null");
     assert!(browser.complaints().is_empty(), "{:#?}", browser.complaints());
+}
+
+/// As behind a firewall that forgets the connection: no end of it ever comes.
+#[test]
+fn the_page_does_not_call_a_silent_connection_live() {
+    let service = Service::start(|_, console| async move { console });
+    let (proxy, url) = Proxy::in_front_of(&service.url).unwrap();
+    let mut browser = Chromium::start();
+    let tab = browser.open(&format!("{url}?store=main"), (1280, 900), false);
+    browser.until(&tab, "document.getElementById('state').textContent === 'Live'");
+    proxy.set(Mode::BLACKHOLE);
+    browser.until(&tab, "document.getElementById('state').textContent.includes('service does not answer')");
+    proxy.set(Mode::Pass);
+    browser.until(&tab, "document.getElementById('state').textContent === 'Live'");
 }

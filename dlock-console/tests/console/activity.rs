@@ -26,10 +26,34 @@ async fn losses_and_waits_that_ran_out_are_told() {
     assert!(of("late")["what"].as_str().unwrap().contains("ran out"), "{told}");
     let work = told["names"].as_array().unwrap().iter().find(|one| one["name"] == "work").unwrap();
     assert_eq!((&work["held"], &work["waiting"]), (&0.into(), &0.into()));
-    let sum = |column: usize| {
-        work["cells"].as_array().unwrap().iter().map(|cell| cell[column].as_u64().unwrap()).sum::<u64>()
-    };
-    assert_eq!((sum(1), sum(2), sum(5)), (1, 0, 1), "one grant, by a request, and one loss: {work}");
+    let sums = [1, 2, 5].map(|column| sum(&told, "work", column));
+    assert_eq!(sums, [1, 0, 1], "one grant, by a request, and one loss: {work}");
+    assert_eq!([1, 4].map(|column| sum(&told, "late", column)), [0, 1], "no grant, and one wait that ran out: {told}");
+}
+
+/// A column of the cells of one name.
+fn sum(told: &Value, name: &str, column: usize) -> u64 {
+    let of_name = told["names"].as_array().unwrap().iter().filter(|one| one["name"] == name);
+    of_name.flat_map(|one| one["cells"].as_array().unwrap()).filter_map(|cell| cell[column].as_u64()).sum()
+}
+
+#[tokio::test]
+async fn long_waits_are_counted() {
+    let registry = memory();
+    let router = console(&registry).router();
+    let mut page = Page::open(&router, "").await;
+    let lock = || registry.lock("job").name("slow");
+    let first = lock().acquire().await.unwrap();
+    let (second, released) = tokio::join!(lock().wait(Wait::Forever).acquire(), async {
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        first.release().await
+    });
+    released.unwrap();
+    second.unwrap().release().await.unwrap();
+    let told = page.until("activity", |told| sum(told, "slow", 1) == 2).await;
+    assert_eq!(sum(&told, "slow", 3), 1, "{told}");
+    let slow = told["names"].as_array().unwrap().iter().find(|one| one["name"] == "slow").unwrap();
+    assert!(slow["longest_wait"].as_u64().is_some_and(|ms| ms >= 100), "{slow}");
 }
 
 #[tokio::test]
@@ -47,11 +71,7 @@ async fn hand_overs_are_counted() {
     });
     released.unwrap();
     second.unwrap().release().await.unwrap();
-    let handed = |told: &Value| -> u64 {
-        let work = told["names"].as_array().unwrap().iter().find(|one| one["name"] == "work");
-        work.into_iter().flat_map(|work| work["cells"].as_array().unwrap()).filter_map(|cell| cell[2].as_u64()).sum()
-    };
-    page.until("activity", |told| handed(told) == 1).await;
+    page.until("activity", |told| sum(told, "work", 2) == 1).await;
 }
 
 #[tokio::test]

@@ -159,6 +159,17 @@ async fn a_store_that_goes_away_is_told_and_comes_back_by_itself() {
     page.until("stores", |told| told["stores"][0]["version"].is_string()).await;
 }
 
+#[tokio::test]
+async fn a_guard_that_keeps_grants_back_is_told() {
+    let server = Instance::start(Redis::default()).unwrap();
+    let registry = Registry::new();
+    registry.connect("main", &format!("{}?restart_guard=10m", server.url())).await.unwrap();
+    let router = console(&registry).router();
+    let mut page = Page::open(&router, "store=main").await;
+    let told = page.until("stores", |told| told["stores"][0].is_object()).await;
+    assert!(told["stores"][0]["error"].as_str().is_some_and(|error| error.contains("restart_guard")), "{told}");
+}
+
 /// Two processes of another service wait in the store's queue. This process knows neither.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_of_other_processes_are_counted() {

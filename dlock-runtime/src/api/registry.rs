@@ -111,11 +111,13 @@ impl Registry {
         &self.0.shared().clock
     }
 
-    /// The backend of this name, or the default. It is opened if it was not opened yet.
+    /// The store of this name, or of the default: its [profile](Backend::profile) says what it promises, and
+    /// [`host`](Backend::host) where it is. It is opened if it was not opened yet.
+    ///
+    /// Take locks by [`lock`](Self::lock): a store alone bounds no request, and neither renews nor waits.
     ///
     /// # Errors
     /// [`ErrorKind::BackendNotRegistered`]; why it could not be opened.
-    #[doc(hidden)]
     pub async fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>> {
         Ok(self.0.opened(name, LONGEST_REQUEST).await?.backend.clone())
     }
@@ -266,6 +268,7 @@ impl Registry {
         for store in self.0.take_stores().into_iter().filter(|store| !in_use(store)) {
             close(&store).await;
         }
+        shared.events.end();
         ShutdownReport { cut_off, left_to_ttl: left.len(), unconfirmed }
     }
 }

@@ -109,6 +109,8 @@ pub enum Event {
         reason: Arc<str>,
         /// The server's own code, as [`Error::code`].
         code: Option<Arc<str>>,
+        /// From the grant to this failure.
+        held: Duration,
     },
     /// The body came to its end, and the store did not make its work final, or nobody knows whether it did.
     NotSettled {
@@ -166,8 +168,8 @@ impl Event {
     }
 
     /// A release that ended with this error.
-    pub(crate) fn release_failed(error: &Error) -> Self {
-        Self::ReleaseFailed { reason: error.message().into(), code: code(error) }
+    pub(crate) fn release_failed(error: &Error, held: Duration) -> Self {
+        Self::ReleaseFailed { reason: error.message().into(), code: code(error), held }
     }
 }
 

@@ -82,7 +82,7 @@ pub(super) fn write(label: &Label, event: &Event, told: Option<u64>) {
         Event::AlreadyRun { waited } => line_of!(debug, label, waited = %short(*waited), "already run"),
         Event::TimedOut { waited, attempts } => line_of!(debug, label, waited = %short(*waited), attempts, "timed out"),
         Event::Failed { kind, reason, code, waited } => {
-            line_at!(warn if is_told, label, left_out, kind = kind.as_str(), %reason, code = code.as_deref(), waited = %short(*waited), "failed");
+            line_at!(warn if is_told, label, left_out, kind = kind.as_str(), reason = &**reason, code = code.as_deref(), waited = %short(*waited), "failed");
         }
         Event::Released { held } => line_of!(debug, label, held = %short(*held), "released"),
         // A shutdown that cuts a body off says so in its report.
@@ -93,10 +93,10 @@ pub(super) fn write(label: &Label, event: &Event, told: Option<u64>) {
             line_at!(error if is_told, label, left_out, cause = cause.as_str(), held = %short(*held), reason = reason.as_deref(), code = code.as_deref(), "{}", cause.message());
         }
         Event::RenewalFailed { reason, code, remaining } => {
-            line_of!(debug, label, %reason, code = code.as_deref(), remaining = %short(*remaining), "renewal failed");
+            line_of!(debug, label, reason = &**reason, code = code.as_deref(), remaining = %short(*remaining), "renewal failed");
         }
-        Event::ReleaseFailed { reason, code } => {
-            line_of!(debug, label, %reason, code = code.as_deref(), "release failed");
+        Event::ReleaseFailed { reason, code, held } => {
+            line_of!(debug, label, reason = &**reason, code = code.as_deref(), held = %short(*held), "release failed");
         }
         Event::NotSettled { kind, held } => {
             line_at!(error if is_told, label, left_out, kind = kind.as_str(), held = %short(*held), "not settled")

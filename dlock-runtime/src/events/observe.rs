@@ -11,7 +11,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dlock_contract::engine::caught;
-use dlock_contract::{BootInstant, ErrorKind};
+use dlock_contract::{BootInstant, ErrorKind, LossCause};
 use dlock_store::Clock;
 use dlock_store::engine::simulation::is_here as is_simulated;
 use dlock_store::{background, drop_elsewhere, is_ours};
@@ -193,6 +193,11 @@ impl Events {
         }
     }
 
+    /// The registry is shut down. Only the log uses it.
+    pub(crate) fn end(&self) {
+        self.outages.end();
+    }
+
     /// Notes a confirmed renewal. Only the log uses it.
     pub(crate) fn note_renewal(&self, label: &Label) {
         self.outages.note_answer(label.backend(), || self.clock.now());
@@ -211,12 +216,16 @@ impl Events {
                 outages.note_failure(label.store_label(), Failed::Renewal, Why { reason, code }, now());
                 false
             }
-            Event::ReleaseFailed { reason, code } => {
+            Event::ReleaseFailed { reason, code, .. } => {
                 outages.note_failure(label.store_label(), Failed::Release, Why { reason, code }, now());
                 false
             }
-            Event::Lost { .. } => {
+            Event::Lost { cause, .. } => {
                 outages.note_loss(backend);
+                // The store has said that the hold is over, so it answers.
+                if *cause == LossCause::Store {
+                    outages.note_answer(backend, now);
+                }
                 true
             }
             Event::NearExpiry { .. } => !outages.is_failing(backend),

@@ -96,7 +96,7 @@ impl OutageLog {
             line(move || {
                 let (backend, host) = (&*store.name, store.host.as_deref());
                 tracing::warn!(
-                    target: "dlock", backend, host, %reason, code = code.as_deref(), lasted = %short(lasted),
+                    target: "dlock", backend, host, reason = &*reason, code = code.as_deref(), lasted = %short(lasted),
                     failed_calls = counts.calls, failed_renewals = counts.renewals, failed_releases = counts.releases,
                     lost_holds = counts.lost, "the store still fails"
                 );
@@ -114,7 +114,7 @@ impl OutageLog {
         line(move || {
             let (backend, host) = (&*store.name, store.host.as_deref());
             tracing::warn!(
-                target: "dlock", backend, host, %reason, code = code.as_deref(),
+                target: "dlock", backend, host, reason = &*reason, code = code.as_deref(),
                 "the store fails; further failures are counted, and logged one by one at the level debug"
             );
         });
@@ -153,6 +153,13 @@ impl OutageLog {
         }
     }
 
+    /// Tells of each outage whose end nobody will tell: the registry is shut down.
+    pub(crate) fn end(&self) {
+        let outages = std::mem::take(&mut *self.outages());
+        self.has_outages.store(false, Ordering::Relaxed);
+        outages.values().for_each(Outage::tell_end);
+    }
+
     fn outages(&self) -> MutexGuard<'_, HashMap<Arc<str>, Outage>> {
         self.outages.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,12 +169,17 @@ impl Outage {
     fn tell_end(&self) {
         let lasted = self.answered.unwrap_or(self.last).since(self.since);
         let (counts, store) = (self.counts, self.store.clone());
+        let text = if self.answered.is_some() {
+            "the store no longer fails"
+        } else {
+            "no more is asked of the store, which fails"
+        };
         line(move || {
             let (backend, host) = (&*store.name, store.host.as_deref());
             tracing::warn!(
                 target: "dlock", backend, host, lasted = %short(lasted), failed_calls = counts.calls,
                 failed_renewals = counts.renewals, failed_releases = counts.releases, lost_holds = counts.lost,
-                "the store no longer fails"
+                "{text}"
             );
         });
     }
@@ -286,6 +298,29 @@ mod tests {
             log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
             let lines = told(&lines);
             assert!(lines.len() == 2 && lines[0].contains("failed_renewals=3"), "{lines:?}");
+        });
+    }
+
+    #[test]
+    fn a_shutdown_tells_what_has_failed() {
+        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
+        tracing::subscriber::with_default(lines.clone(), || {
+            let reason = "refused".into();
+            for name in ["silent", "back"] {
+                log.note_failure(&store(name), Failed::Call, why(&reason), clock.now());
+            }
+            log.note_answer("back", || clock.now());
+            told(&lines);
+            log.end();
+            let mut last = told(&lines);
+            last.sort();
+            let texts = ["no more is asked of the store, which fails", "the store no longer fails"];
+            assert_eq!(last.len(), 2, "{last:?}");
+            for text in texts {
+                assert!(last.iter().any(|line| line.contains(text) && line.contains("failed_calls=1")), "{last:?}");
+            }
+            log.end();
+            assert!(told(&lines).is_empty());
         });
     }
 

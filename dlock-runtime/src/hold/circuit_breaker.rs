@@ -47,8 +47,11 @@ impl CircuitBreaker {
         }
     }
 
-    /// A request has failed. Only an outage counts: any other error is an answer.
+    /// A request has failed. Only an outage counts: any other error is an answer, except one of this process's own.
     pub(crate) fn note_failure(&self, store: &str, error: &Error, now: BootInstant) {
+        if *error.kind() == ErrorKind::ShutDown {
+            return;
+        }
         // A store that says when it grants again has not failed.
         if *error.kind() != ErrorKind::Outage || error.told_after().is_some() {
             return self.note_answer(store);
@@ -158,6 +161,15 @@ mod tests {
         assert!((50..=100).contains(&let_through), "{let_through}");
         breaker.note_answer("s");
         assert!((0..5).all(|_| !is_open(&breaker, 200)));
+    }
+
+    #[test]
+    fn the_end_of_this_process_is_no_answer() {
+        let breaker = CircuitBreaker::default();
+        fail(&breaker, 1, 10);
+        fail(&breaker, 4, 12);
+        breaker.note_failure("s", &Error::new(ErrorKind::ShutDown, "x"), at(12));
+        assert!(is_open(&breaker, 12));
     }
 
     #[test]

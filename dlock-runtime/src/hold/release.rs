@@ -94,13 +94,13 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
         ReleaseOutcome::Unconfirmed => (outcome, Some(LossCause::Unconfirmed)),
         _ => (outcome, None),
     };
+    let held = tenure.shared.clock.now().since(tenure.since);
     if let Some(cause) = cause.filter(|_| was_held) {
-        let held = tenure.shared.clock.now().since(tenure.since);
         tenure.shared.events.tell(&tenure.label, &Event::lost(cause, held));
     }
     match answer {
         Err(error) => {
-            tenure.shared.events.tell(&tenure.label, &Event::release_failed(&tenure.named(error)));
+            tenure.shared.events.tell(&tenure.label, &Event::release_failed(&tenure.named(error), held));
             // `on_drop` goes out of scope, and our thread tries again. The end of the hold is reported here, not there.
             on_drop.report = ReleaseReport::Nothing;
             if planted("a release is tried once") {
@@ -195,7 +195,7 @@ fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: boo
         events.send(&tenure.label, event);
     }
     if let (Err(error), false) = (answer, tried) {
-        events.send(&tenure.label, Event::release_failed(&tenure.named(error.again())));
+        events.send(&tenure.label, Event::release_failed(&tenure.named(error.again()), held));
     }
 }
 

@@ -49,6 +49,12 @@ fn half_a_minute_with_three_hundred_calls_a_second_is_three_lines_and_a_few_loss
         let begins = ["the store fails; further", "the store still fails", "the store no longer fails"];
         assert!(outage.iter().map(String::as_str).zip(begins).all(|(line, text)| line.starts_with(text)), "{outage:?}");
         assert_eq!(outage.len(), 3, "{outage:?}");
+        // The page shows them as they are.
+        let page = include_str!("../../../docs/operations.md");
+        for line in &outage {
+            let text = line.split(" backend").next().unwrap();
+            assert!(page.contains(&format!("dlock: {text} backend=")), "{line}");
+        }
     });
 }
 
@@ -112,6 +118,46 @@ fn calls_that_are_wrong_have_one_line_a_second() {
         // In five seconds each second has a line of a call, or one that counts the others.
         let told = warnings(store);
         assert!((2..=6).contains(&told.len()), "{told:?}");
+    });
+}
+
+/// The process of a job ends with the outage that has ended the job.
+#[test]
+fn a_shutdown_in_an_outage_says_what_has_failed() {
+    test(async {
+        let store = "a store that fails to the end";
+        let world = World::new();
+        let failing = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, |_| {});
+        world.registry.install(store, failing.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        failing.always(Op::Acquire, Step::Fail);
+        world.lock("k").backend(store).wait(Wait::None).acquire().await.unwrap_err();
+        until("the first line", || warnings(store).len() == 1).await;
+        world.pass_until(SECOND, world.registry.shutdown(SECOND)).await;
+        until("the last line", || warnings(store).len() == 2).await;
+        let told = warnings(store);
+        assert!(told[1].starts_with("no more is asked of the store, which fails"), "{told:?}");
+    });
+}
+
+/// The store has said that the hold is over, so it answers.
+#[test]
+fn a_loss_by_the_store_ends_its_outage() {
+    test(async {
+        let store = "a store that forgets after its outage";
+        let world = World::new();
+        let memory = Memory::with_clock(&world.clock);
+        let failing = Faulty::around(&memory, &world.clock, |_| {});
+        world.registry.install(store, failing.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        let held = world.lock("k").backend(store).ttl(60 * SECOND).acquire().await.unwrap();
+        failing.always(Op::Acquire, Step::Fail);
+        world.lock("other").backend(store).wait(Wait::None).acquire().await.unwrap_err();
+        until("the first line", || warnings(store).len() == 1).await;
+        world.clock.advance(10 * SECOND);
+        memory.forget(held.key());
+        held.confirm().await.unwrap_err();
+        until("the end of the outage", || warnings(store).iter().any(|line| line.contains("no longer fails"))).await;
     });
 }
 

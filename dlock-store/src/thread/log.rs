@@ -3,9 +3,10 @@
 //! On a caller's thread a line is written at once. Lines of our own thread are written by a thread of their own, so that a
 //! layer that blocks delays lines and no renewal. No panic of a layer comes out of here: it costs one line.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 use dlock_contract::engine::caught;
 
@@ -43,6 +44,37 @@ pub fn line(write: impl FnOnce() + Send + 'static) {
     }
 }
 
+/// Lets one of many equal lines pass in each minute: what concerns every waiter must not fill the log.
+///
+/// ```
+/// static TOLD: dlock_store::Seldom = dlock_store::Seldom::new();
+/// TOLD.line(|| tracing::warn!(target: "dlock", "waiters poll, because the account may not subscribe"));
+/// ```
+#[derive(Debug)]
+pub struct Seldom(Mutex<Option<Instant>>);
+
+/// The time between two lines.
+const SELDOM: Duration = Duration::from_secs(60);
+
+impl Seldom {
+    /// The next line passes.
+    #[must_use]
+    #[allow(clippy::new_without_default, reason = "each is a static beside its line")]
+    pub const fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    /// Writes the line, if none has passed for a minute. See [`line()`].
+    pub fn line(&self, write: impl FnOnce() + Send + 'static) {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_none_or(|last| last.elapsed() >= SELDOM) {
+            *last = Some(Instant::now());
+            drop(last);
+            line(write);
+        }
+    }
+}
+
 fn write_all(lines: &Receiver<Line>) {
     for write in lines {
         caught(write);
@@ -58,8 +90,6 @@ fn write_all(lines: &Receiver<Line>) {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
-    use std::sync::{Mutex, PoisonError};
-    use std::time::Duration;
 
     use super::*;
     use crate::own_thread::background;
@@ -104,5 +134,17 @@ mod tests {
         let (tell, told) = channel();
         write_on_our_thread([move || tell.send(std::thread::current().name().map(str::to_owned)).unwrap()]);
         assert_eq!(told.recv_timeout(HANG).unwrap().as_deref(), Some("dlock-log"));
+    }
+
+    #[test]
+    fn of_equal_lines_one_passes_at_once() {
+        let (told, written) = (Seldom::new(), std::sync::Arc::new(AtomicU64::new(0)));
+        for _ in 0..50 {
+            let written = written.clone();
+            told.line(move || {
+                written.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        assert_eq!(written.load(Ordering::Relaxed), 1);
     }
 }

@@ -6,7 +6,6 @@ use dlock_sql::{
     Statement, TableNames, Value, WaitQueues, Words, check_tables, prepare_tables,
 };
 use dlock_store::Clock;
-use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::query::Query;
@@ -90,117 +89,99 @@ impl Dialect for MySql {
         self.shedlock.as_ref()
     }
 
-    fn connect(&self) -> BoxFuture<'_, Result<(MySqlConnection, String)>> {
-        Box::pin(self.server.connect(&self.clock, SET_UP))
+    async fn connect(&self) -> Result<(MySqlConnection, String)> {
+        self.server.connect(&self.clock, SET_UP).await
     }
 
-    fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<String>> {
-        Box::pin(async {
-            prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
-            match &self.shedlock {
-                Some(shed) => shedlock::prepare(conn, &shed.table).await,
-                None => Ok(String::new()),
-            }
-        })
+    async fn prepare(&self, conn: &mut MySqlConnection) -> Result<String> {
+        prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
+        match &self.shedlock {
+            Some(shed) => shedlock::prepare(conn, &shed.table).await,
+            None => Ok(String::new()),
+        }
     }
 
     /// A named lock that it has.
-    fn mark<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>> {
-        Box::pin(async {
-            let proof = format!("dls{:032x}", fastrand::u128(..));
-            let sql = format!("SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(GET_LOCK('{proof}', 0) AS SIGNED)");
-            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
-            Ok(Some(SessionMark { number: row.try_get_unchecked(0)?, proof }))
-        })
+    async fn mark(&self, conn: &mut MySqlConnection) -> sqlx::Result<Option<SessionMark>> {
+        let proof = format!("dls{:032x}", fastrand::u128(..));
+        let sql = format!("SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(GET_LOCK('{proof}', 0) AS SIGNED)");
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
+        Ok(Some(SessionMark { number: row.try_get_unchecked(0)?, proof }))
     }
 
     /// The server gives a number once, until it is restarted, and this connection does not outlive that.
-    fn end_marked<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        session: &'a SessionMark,
-    ) -> BoxFuture<'a, sqlx::Result<MarkedSession>> {
-        Box::pin(async {
-            let sql = format!("SELECT CAST(IS_USED_LOCK('{}') AS SIGNED)", session.proof);
-            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut *conn).await?;
-            if row.try_get_unchecked::<Option<i64>, _>(0)? != Some(session.number) {
-                return Ok(MarkedSession::Gone);
+    async fn end_marked(&self, conn: &mut MySqlConnection, session: &SessionMark) -> sqlx::Result<MarkedSession> {
+        let sql = format!("SELECT CAST(IS_USED_LOCK('{}') AS SIGNED)", session.proof);
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut *conn).await?;
+        if row.try_get_unchecked::<Option<i64>, _>(0)? != Some(session.number) {
+            return Ok(MarkedSession::Gone);
+        }
+        match sqlx::raw_sql(AssertSqlSafe(format!("KILL {}", session.number))).execute(conn).await {
+            Ok(_) => Ok(MarkedSession::Ends),
+            Err(error) => match number(&error) {
+                // It has ended already.
+                Some(1094) => Ok(MarkedSession::Ends),
+                Some(1095) => Ok(MarkedSession::OfAnotherAccount),
+                _ => Err(error),
+            },
+        }
+    }
+
+    async fn activity(&self, conn: &mut MySqlConnection, session: i64) -> sqlx::Result<Option<SessionActivity>> {
+        let sql = ACTIVITY.replace("{session}", &session.to_string());
+        let (mut times, mut seen) = (Vec::<i64>::new(), None);
+        for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await? {
+            let first = row.try_get_unchecked(0)?;
+            if row.len() == 1 {
+                times.push(first);
+            } else if first == session {
+                seen = Some(row);
             }
-            match sqlx::raw_sql(AssertSqlSafe(format!("KILL {}", session.number))).execute(conn).await {
-                Ok(_) => Ok(MarkedSession::Ends),
-                Err(error) => match number(&error) {
-                    // It has ended already.
-                    Some(1094) => Ok(MarkedSession::Ends),
-                    Some(1095) => Ok(MarkedSession::OfAnotherAccount),
-                    _ => Err(error),
-                },
+        }
+        let Some(row) = seen else { return Ok(None) };
+        let counts_statements = row.len() == 3;
+        let command: String = row.try_get_unchecked(if counts_statements { 1 } else { 4 })?;
+        if command != "Sleep" {
+            return Ok(Some(SessionActivity::Runs));
+        }
+        Ok(match times[..] {
+            _ if counts_statements => {
+                Some(SessionActivity::Idle(row.try_get_unchecked::<i64, _>(2)?.saturating_mul(2)))
             }
+            // The second in which its last statement began, or the one beside it: the server has two ways to round.
+            [before, after] if before == after => {
+                Some(SessionActivity::Idle(before - row.try_get_unchecked::<i64, _>(5)?))
+            }
+            _ => None,
         })
     }
 
-    fn activity<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        session: i64,
-    ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>> {
-        Box::pin(async move {
-            let sql = ACTIVITY.replace("{session}", &session.to_string());
-            let (mut times, mut seen) = (Vec::<i64>::new(), None);
-            for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await? {
-                let first = row.try_get_unchecked(0)?;
-                if row.len() == 1 {
-                    times.push(first);
-                } else if first == session {
-                    seen = Some(row);
+    async fn run(
+        &self,
+        conn: &mut MySqlConnection,
+        statement: &Statement,
+        values: &[Value<'_>],
+    ) -> sqlx::Result<Answer> {
+        let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
+        for index in &statement.order {
+            query = match (values[*index], &self.shedlock) {
+                // ShedLock's table compares names by their collation, which bytes do not have, so bind a text.
+                (Value::Text(text), Some(_)) => query.bind(text),
+                (value, _) => bound(query, value),
+            };
+        }
+        let mut answer = Answer::default();
+        let mut found = conn.fetch_many(query);
+        while let Some(found) = found.try_next().await? {
+            match found {
+                Either::Left(done) => {
+                    answer.changed += done.rows_affected();
+                    answer.token = i64::try_from(done.last_insert_id()).ok();
                 }
+                Either::Right(row) => answer.rows.push(cells(&row)?),
             }
-            let Some(row) = seen else { return Ok(None) };
-            let counts_statements = row.len() == 3;
-            let command: String = row.try_get_unchecked(if counts_statements { 1 } else { 4 })?;
-            if command != "Sleep" {
-                return Ok(Some(SessionActivity::Runs));
-            }
-            Ok(match times[..] {
-                _ if counts_statements => {
-                    Some(SessionActivity::Idle(row.try_get_unchecked::<i64, _>(2)?.saturating_mul(2)))
-                }
-                // The second in which its last statement began, or the one beside it: the server has two ways to round.
-                [before, after] if before == after => {
-                    Some(SessionActivity::Idle(before - row.try_get_unchecked::<i64, _>(5)?))
-                }
-                _ => None,
-            })
-        })
-    }
-
-    fn run<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        statement: &'a Statement,
-        values: &'a [Value<'a>],
-    ) -> BoxFuture<'a, sqlx::Result<Answer>> {
-        Box::pin(async move {
-            let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
-            for index in &statement.order {
-                query = match (values[*index], &self.shedlock) {
-                    // ShedLock's table compares names by their collation, which bytes do not have, so bind a text.
-                    (Value::Text(text), Some(_)) => query.bind(text),
-                    (value, _) => bound(query, value),
-                };
-            }
-            let mut answer = Answer::default();
-            let mut found = conn.fetch_many(query);
-            while let Some(found) = found.try_next().await? {
-                match found {
-                    Either::Left(done) => {
-                        answer.changed += done.rows_affected();
-                        answer.token = i64::try_from(done.last_insert_id()).ok();
-                    }
-                    Either::Right(row) => answer.rows.push(cells(&row)?),
-                }
-            }
-            Ok(answer)
-        })
+        }
+        Ok(answer)
     }
 
     fn wait_queues(&self) -> Option<&dyn WaitQueues<MySqlConnection>> {
@@ -208,25 +189,23 @@ impl Dialect for MySql {
         self.shedlock.is_none().then_some(&self.queues as &dyn WaitQueues<_>)
     }
 
-    fn ping<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(conn.ping())
+    async fn ping(&self, conn: &mut MySqlConnection) -> sqlx::Result<()> {
+        conn.ping().await
     }
 
-    fn health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
-        Box::pin(async move {
-            writable_server(conn).await?;
-            check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
-            tables::check_writable(conn, &self.words.tables).await?;
-            if let Some(shed) = &self.shedlock {
-                shedlock::check(conn, &shed.table).await?;
-                return shedlock::told_in(tables::health(conn, &self.words.tables).await?, conn, &shed.table).await;
-            }
-            tables::health(conn, &self.words.tables).await
-        })
+    async fn health(&self, conn: &mut MySqlConnection) -> Result<Health> {
+        writable_server(conn).await?;
+        check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
+        tables::check_writable(conn, &self.words.tables).await?;
+        if let Some(shed) = &self.shedlock {
+            shedlock::check(conn, &shed.table).await?;
+            return shedlock::told_in(tables::health(conn, &self.words.tables).await?, conn, &shed.table).await;
+        }
+        tables::health(conn, &self.words.tables).await
     }
 
-    fn close(&self, conn: MySqlConnection) -> BoxFuture<'_, ()> {
-        Box::pin(conn.close().map(drop))
+    async fn close(&self, conn: MySqlConnection) {
+        conn.close().map(drop).await
     }
 
     fn refusal(&self, error: &sqlx::Error) -> Refusal {

@@ -9,7 +9,6 @@ use dlock_sql::{
     Statement, Value, check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
-use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Either, Executor, Row};
 
@@ -55,178 +54,147 @@ impl NamedDialect for MySql {
         Err(error.with_key(name))
     }
 
-    fn connect_named(&self) -> BoxFuture<'_, Result<(MySqlConnection, SessionId)>> {
-        Box::pin(async {
-            let (mut conn, _) = self.connect().await?;
-            sqlx::raw_sql(NO_LIMITS).execute(&mut conn).await.map_err(fault)?;
-            let number = self.who_answers(&mut conn).await.map_err(fault)?;
-            Ok((conn, SessionId { number, began: 0 }))
-        })
+    async fn connect_named(&self) -> Result<(MySqlConnection, SessionId)> {
+        let (mut conn, _) = self.connect().await?;
+        sqlx::raw_sql(NO_LIMITS).execute(&mut conn).await.map_err(fault)?;
+        let number = self.who_answers(&mut conn).await.map_err(fault)?;
+        Ok((conn, SessionId { number, began: 0 }))
     }
 
-    fn prepare_named<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async {
-            refuse_clusters(conn).await?;
-            prepare_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await
-        })
+    async fn prepare_named(&self, conn: &mut MySqlConnection) -> Result<()> {
+        refuse_clusters(conn).await?;
+        prepare_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await
     }
 
-    fn named_health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
-        Box::pin(async move {
-            writable_server(conn).await?;
-            refuse_clusters(conn).await?;
-            check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
-            tables::check_writable(conn, &self.words().tables).await?;
-            tables::health(conn, &self.words().tables).await
-        })
+    async fn named_health(&self, conn: &mut MySqlConnection) -> Result<Health> {
+        writable_server(conn).await?;
+        refuse_clusters(conn).await?;
+        check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
+        tables::check_writable(conn, &self.words().tables).await?;
+        tables::health(conn, &self.words().tables).await
     }
 
-    fn other_named_table<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        way: (&'a str, &'a str),
-    ) -> BoxFuture<'a, Result<Option<String>>> {
-        Box::pin(async move { other_tables::with_named_locks(conn, &self.words().tables, way).await.map_err(fault) })
+    async fn other_named_table(&self, conn: &mut MySqlConnection, way: (&str, &str)) -> Result<Option<String>> {
+        other_tables::with_named_locks(conn, &self.words().tables, way).await.map_err(fault)
     }
 
-    fn end_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let seconds = whole_seconds(silence);
-            // A server may allow less, as by `--maximum-wait-timeout`. A strict session would not hear how much.
-            let set = AssertSqlSafe(format!(
-                "SET @dlock_sql_mode = @@SESSION.sql_mode; SET SESSION sql_mode = ''; \
-                 SET SESSION wait_timeout = {seconds}; SET SESSION sql_mode = @dlock_sql_mode; \
-                 SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)"
-            ));
-            let row = sqlx::raw_sql(set).fetch_one(conn).await;
-            let set: u64 = row.map_err(fault)?.try_get_unchecked(0).map_err(fault)?;
-            if set == seconds {
-                return Ok(());
-            }
-            let (min, max) = (Duration::from_secs(1), Duration::from_secs(set));
-            Err(Error::new(
-                ErrorKind::TtlOutOfRange { min, max },
-                format!("this server ends a silent session after {set} s at the latest, so a ttl cannot be longer"),
-            ))
-        })
+    async fn end_after(&self, conn: &mut MySqlConnection, silence: Duration) -> Result<()> {
+        let seconds = whole_seconds(silence);
+        // A server may allow less, as by `--maximum-wait-timeout`. A strict session would not hear how much.
+        let set = AssertSqlSafe(format!(
+            "SET @dlock_sql_mode = @@SESSION.sql_mode; SET SESSION sql_mode = ''; \
+             SET SESSION wait_timeout = {seconds}; SET SESSION sql_mode = @dlock_sql_mode; \
+             SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)"
+        ));
+        let row = sqlx::raw_sql(set).fetch_one(conn).await;
+        let set: u64 = row.map_err(fault)?.try_get_unchecked(0).map_err(fault)?;
+        if set == seconds {
+            return Ok(());
+        }
+        let (min, max) = (Duration::from_secs(1), Duration::from_secs(set));
+        Err(Error::new(
+            ErrorKind::TtlOutOfRange { min, max },
+            format!("this server ends a silent session after {set} s at the latest, so a ttl cannot be longer"),
+        ))
     }
 
-    fn lock<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
+    async fn lock(
+        &self,
+        conn: &mut MySqlConnection,
         session: SessionId,
-        (lock, _): (&'a LockName, Mode),
+        (lock, _): (&LockName, Mode),
         wait: NamedWait,
-    ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
-        Box::pin(async move {
-            let seconds = whole_seconds(wait.time);
-            // In one message: the server grants the lock to waiters in the order of their messages.
-            let limit = match seconds {
-                0 => String::new(),
-                _ => format!("SET SESSION wait_timeout = {}; ", whole_seconds(wait.silence)),
-            };
-            let name = hex(lock.id.as_bytes());
-            let sql = format!(
-                "{limit}SELECT CAST(GET_LOCK(CONVERT(X'{name}' USING utf8mb4), {seconds}) AS SIGNED), \
-                 CAST(CONNECTION_ID() AS SIGNED)"
-            );
-            answer_of(&sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?, session)
-        })
+    ) -> sqlx::Result<NamedAnswer> {
+        let seconds = whole_seconds(wait.time);
+        // In one message: the server grants the lock to waiters in the order of their messages.
+        let limit = match seconds {
+            0 => String::new(),
+            _ => format!("SET SESSION wait_timeout = {}; ", whole_seconds(wait.silence)),
+        };
+        let name = hex(lock.id.as_bytes());
+        let sql = format!(
+            "{limit}SELECT CAST(GET_LOCK(CONVERT(X'{name}' USING utf8mb4), {seconds}) AS SIGNED), \
+             CAST(CONNECTION_ID() AS SIGNED)"
+        );
+        answer_of(&sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?, session)
     }
 
     /// The second statement learns from the variable, and not from the lock itself, whether the lock was granted: a
     /// replica that repeats statements knows variables, and no locks.
-    fn lock_and_draw<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
+    async fn lock_and_draw(
+        &self,
+        conn: &mut MySqlConnection,
         session: SessionId,
-        ask: NamedAsk<'a>,
-    ) -> BoxFuture<'a, sqlx::Result<NamedDrawn>> {
-        Box::pin(async move {
-            let name = format!("CONVERT(X'{}' USING utf8mb4)", hex(ask.lock.id.as_bytes()));
-            let lock = match ask.frees_first {
-                true => format!("CASE RELEASE_LOCK({name}) WHEN 1 THEN GET_LOCK({name}, 0) ELSE -1 END"),
-                false => format!("GET_LOCK({name}, 0)"),
-            };
-            let sql = format!(
-                "SET @dlock_granted = {lock}; \
-                 SELECT CAST(@dlock_granted AS SIGNED), CAST(CONNECTION_ID() AS SIGNED); {}",
-                with_values(ask.stamp, ask.values)
-            );
-            let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
-            let (mut answer, mut token) = (None, None);
-            loop {
-                match answers.try_next().await {
-                    Ok(Some(Either::Right(row))) => {
-                        answer = Some(match row.try_get_unchecked::<Option<i64>, _>(0)? {
-                            Some(-1) => None,
-                            _ => Some(answer_of(&row, session)?),
-                        });
-                    }
-                    Ok(Some(Either::Left(done))) if done.rows_affected() > 0 => {
-                        token = i64::try_from(done.last_insert_id()).ok();
-                    }
-                    Ok(Some(Either::Left(_))) => {}
-                    Ok(None) => {
-                        let answer = answer.ok_or_else(|| sqlx::Error::Protocol("GET_LOCK has no answer".into()))?;
-                        return Ok((answer, Ok(token)));
-                    }
-                    Err(error) => {
-                        return match answer {
-                            Some(answer) => Ok((answer, Err(error))),
-                            None => Err(error),
-                        };
-                    }
+        ask: NamedAsk<'_>,
+    ) -> sqlx::Result<NamedDrawn> {
+        let name = format!("CONVERT(X'{}' USING utf8mb4)", hex(ask.lock.id.as_bytes()));
+        let lock = match ask.frees_first {
+            true => format!("CASE RELEASE_LOCK({name}) WHEN 1 THEN GET_LOCK({name}, 0) ELSE -1 END"),
+            false => format!("GET_LOCK({name}, 0)"),
+        };
+        let sql = format!(
+            "SET @dlock_granted = {lock}; \
+             SELECT CAST(@dlock_granted AS SIGNED), CAST(CONNECTION_ID() AS SIGNED); {}",
+            with_values(ask.stamp, ask.values)
+        );
+        let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+        let (mut answer, mut token) = (None, None);
+        loop {
+            match answers.try_next().await {
+                Ok(Some(Either::Right(row))) => {
+                    answer = Some(match row.try_get_unchecked::<Option<i64>, _>(0)? {
+                        Some(-1) => None,
+                        _ => Some(answer_of(&row, session)?),
+                    });
+                }
+                Ok(Some(Either::Left(done))) if done.rows_affected() > 0 => {
+                    token = i64::try_from(done.last_insert_id()).ok();
+                }
+                Ok(Some(Either::Left(_))) => {}
+                Ok(None) => {
+                    let answer = answer.ok_or_else(|| sqlx::Error::Protocol("GET_LOCK has no answer".into()))?;
+                    return Ok((answer, Ok(token)));
+                }
+                Err(error) => {
+                    return match answer {
+                        Some(answer) => Ok((answer, Err(error))),
+                        None => Err(error),
+                    };
                 }
             }
-        })
+        }
     }
 
-    fn unlock<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        lock: &'a LockName,
-        _: Mode,
-    ) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move {
-            let query = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(&lock.id);
-            let freed: Option<i64> = query.fetch_one(conn).await?.try_get_unchecked(0)?;
-            Ok(freed == Some(1))
-        })
+    async fn unlock(&self, conn: &mut MySqlConnection, lock: &LockName, _: Mode) -> sqlx::Result<bool> {
+        let query = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(&lock.id);
+        let freed: Option<i64> = query.fetch_one(conn).await?.try_get_unchecked(0)?;
+        Ok(freed == Some(1))
     }
 
-    fn who_answers<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<i64>> {
-        Box::pin(async move {
-            let query = sqlx::query("SELECT CAST(CONNECTION_ID() AS SIGNED)");
-            query.fetch_one(conn).await?.try_get_unchecked(0)
-        })
+    async fn who_answers(&self, conn: &mut MySqlConnection) -> sqlx::Result<i64> {
+        let query = sqlx::query("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        query.fetch_one(conn).await?.try_get_unchecked(0)
     }
 
-    fn end_session<'a>(&'a self, conn: &'a mut MySqlConnection, number: i64) -> BoxFuture<'a, sqlx::Result<()>> {
-        self.kill(conn, number)
+    async fn end_session(&self, conn: &mut MySqlConnection, number: i64) -> sqlx::Result<()> {
+        self.kill(conn, number).await
     }
 
     /// The names are written as hexadecimal digits, so nothing needs to be escaped.
-    fn hold_all<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        holds: &'a [(LockName, SessionId)],
-    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
-        Box::pin(async move {
-            let mut sql = String::from("SELECT CONCAT(''");
-            for (lock, session) in holds {
-                sql.push_str(",IS_USED_LOCK(CONVERT(X'");
-                // Writing into a string cannot fail.
-                for byte in lock.id.bytes() {
-                    let _ = write!(sql, "{byte:02x}");
-                }
-                let _ = write!(sql, "' USING utf8mb4))<=>{}", session.number);
+    async fn hold_all(&self, conn: &mut MySqlConnection, holds: &[(LockName, SessionId)]) -> sqlx::Result<Vec<bool>> {
+        let mut sql = String::from("SELECT CONCAT(''");
+        for (lock, session) in holds {
+            sql.push_str(",IS_USED_LOCK(CONVERT(X'");
+            // Writing into a string cannot fail.
+            for byte in lock.id.bytes() {
+                let _ = write!(sql, "{byte:02x}");
             }
-            sql.push(')');
-            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
-            let held: Option<Vec<u8>> = row.try_get_unchecked(0)?;
-            Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
-        })
+            let _ = write!(sql, "' USING utf8mb4))<=>{}", session.number);
+        }
+        sql.push(')');
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
+        let held: Option<Vec<u8>> = row.try_get_unchecked(0)?;
+        Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
     }
 }
 

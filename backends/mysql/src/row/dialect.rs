@@ -14,7 +14,6 @@ use dlock_sql::{
     check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
-use futures::future::BoxFuture;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection, Either, Executor, Row};
 
@@ -66,189 +65,141 @@ impl RowDialect for MySql {
         }
     }
 
-    fn connect_row(&self) -> BoxFuture<'_, Result<(MySqlConnection, i64, String)>> {
-        Box::pin(async {
-            let (mut conn, server) = self.connect().await?;
-            sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
-            let number = self.who_answers(&mut conn).await.map_err(fault)?;
-            // `BEGIN` begins a block of statements with `sql_mode=ORACLE`.
-            std::mem::forget(conn.begin_with("START TRANSACTION").await.map_err(fault)?);
-            Ok((conn, number, server))
-        })
+    async fn connect_row(&self) -> Result<(MySqlConnection, i64, String)> {
+        let (mut conn, server) = self.connect().await?;
+        sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+        let number = self.who_answers(&mut conn).await.map_err(fault)?;
+        // `BEGIN` begins a block of statements with `sql_mode=ORACLE`.
+        std::mem::forget(conn.begin_with("START TRANSACTION").await.map_err(fault)?);
+        Ok((conn, number, server))
     }
 
-    fn prepare_row<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        table: &'a RowTable,
-    ) -> BoxFuture<'a, Result<(RowKind, String)>> {
-        Box::pin(async move {
-            refuse_clusters(conn).await?;
-            refuse_log_of_statements(conn).await?;
-            prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
-            table::kind_of(conn, table).await
-        })
+    async fn prepare_row(&self, conn: &mut MySqlConnection, table: &RowTable) -> Result<(RowKind, String)> {
+        refuse_clusters(conn).await?;
+        refuse_log_of_statements(conn).await?;
+        prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
+        table::kind_of(conn, table).await
     }
 
-    fn row_health<'a>(&'a self, conn: &'a mut MySqlConnection, table: &'a RowTable) -> BoxFuture<'a, Result<Health>> {
-        Box::pin(async move {
-            writable_server(conn).await?;
-            refuse_clusters(conn).await?;
-            refuse_log_of_statements(conn).await?;
-            check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
-            tables::check_writable(conn, &self.words().tables).await?;
-            table::kind_of(conn, table).await?;
-            tables::health(conn, &self.words().tables).await
-        })
+    async fn row_health(&self, conn: &mut MySqlConnection, table: &RowTable) -> Result<Health> {
+        writable_server(conn).await?;
+        refuse_clusters(conn).await?;
+        refuse_log_of_statements(conn).await?;
+        check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
+        tables::check_writable(conn, &self.words().tables).await?;
+        table::kind_of(conn, table).await?;
+        tables::health(conn, &self.words().tables).await
     }
 
-    fn end_row_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.end_after(conn, silence).await?;
-            let wait = at_most("lock_wait_timeout", silence);
-            let limits = format!("SET SESSION {wait}, {}", at_most(ROW_WAIT, silence));
-            sqlx::raw_sql(AssertSqlSafe(limits)).execute(conn).await.map(drop).map_err(fault)
-        })
+    async fn end_row_after(&self, conn: &mut MySqlConnection, silence: Duration) -> Result<()> {
+        self.end_after(conn, silence).await?;
+        let wait = at_most("lock_wait_timeout", silence);
+        let limits = format!("SET SESSION {wait}, {}", at_most(ROW_WAIT, silence));
+        sqlx::raw_sql(AssertSqlSafe(limits)).execute(conn).await.map(drop).map_err(fault)
     }
 
-    fn take_row<'a>(&'a self, conn: &'a mut MySqlConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
-        Box::pin(async move {
-            let wait = ask.wait.map(whole_seconds).filter(|seconds| *seconds > 0);
-            match locked(conn, ask, wait).await {
-                // MariaDB has one number for both.
-                Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(Taken::Busy),
-                taken => taken,
-            }
-        })
+    async fn take_row(&self, conn: &mut MySqlConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
+        let wait = ask.wait.map(whole_seconds).filter(|seconds| *seconds > 0);
+        match locked(conn, ask, wait).await {
+            // MariaDB has one number for both.
+            Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(Taken::Busy),
+            taken => taken,
+        }
     }
 
-    fn end_wait<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        _: Taken,
-        ttl: Duration,
-    ) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            let set = format!("SET SESSION {}, wait_timeout = {}", at_most(ROW_WAIT, ttl), whole_seconds(ttl));
-            sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
-        })
+    async fn end_wait(&self, conn: &mut MySqlConnection, _: Taken, ttl: Duration) -> sqlx::Result<()> {
+        let set = format!("SET SESSION {}, wait_timeout = {}", at_most(ROW_WAIT, ttl), whole_seconds(ttl));
+        sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
     }
 
     /// This ends savepoints of the body. It also runs before each loan of the connection, so that such a savepoint
     /// never outlives a loan, whether or not a renewal comes.
-    fn is_in<'a>(&'a self, conn: &'a mut MySqlConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move {
-            // If the body has given up the commit of a nested transaction, the client library sends a rollback to a
-            // savepoint that is gone. The first answer then belongs to this rollback.
-            for _ in 0..2 {
-                match sqlx::raw_sql(RENEW_MARK).execute(&mut *conn).await {
-                    Err(error) if number(&error) == Some(1305) => {}
-                    answer => return answer.map(|_| true),
-                }
+    async fn is_in(&self, conn: &mut MySqlConnection, _: &RowId) -> sqlx::Result<bool> {
+        // If the body has given up the commit of a nested transaction, the client library sends a rollback to a
+        // savepoint that is gone. The first answer then belongs to this rollback.
+        for _ in 0..2 {
+            match sqlx::raw_sql(RENEW_MARK).execute(&mut *conn).await {
+                Err(error) if number(&error) == Some(1305) => {}
+                answer => return answer.map(|_| true),
             }
-            Ok(false)
-        })
+        }
+        Ok(false)
     }
 
     fn is_elsewhere(&self, error: &sqlx::Error) -> bool {
         number(error) == Some(1792)
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<Committed>> {
-        Box::pin(async move {
-            // The first one fails if this is another transaction than the one that has locked the row.
-            let sql = format!("RELEASE SAVEPOINT dlock_hold; COMMIT; {}", unmark(id));
-            let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
-            let mut done = 0;
-            loop {
-                match answers.try_next().await {
-                    Ok(Some(Either::Left(_))) => done += 1,
-                    Ok(Some(Either::Right(_))) => {}
-                    Ok(None) => return Ok(Committed::Clean),
-                    // It is committed, whatever becomes of the mark.
-                    Err(_) if done >= 2 => return Ok(Committed::Marked),
-                    // There is no such savepoint, and the server has stopped there.
-                    Err(error) if done == 0 && number(&error) == Some(1305) => return Ok(Committed::Elsewhere),
-                    Err(error) => return Err(error),
-                }
-            }
-        })
-    }
-
-    fn undo<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move {
-            let sql = format!("RELEASE SAVEPOINT dlock_hold; ROLLBACK; {}", unmark(id));
-            match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await {
-                Ok(_) => Ok(true),
+    async fn commit(&self, conn: &mut MySqlConnection, id: &RowId) -> sqlx::Result<Committed> {
+        // The first one fails if this is another transaction than the one that has locked the row.
+        let sql = format!("RELEASE SAVEPOINT dlock_hold; COMMIT; {}", unmark(id));
+        let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+        let mut done = 0;
+        loop {
+            match answers.try_next().await {
+                Ok(Some(Either::Left(_))) => done += 1,
+                Ok(Some(Either::Right(_))) => {}
+                Ok(None) => return Ok(Committed::Clean),
+                // It is committed, whatever becomes of the mark.
+                Err(_) if done >= 2 => return Ok(Committed::Marked),
                 // There is no such savepoint, and the server has stopped there.
-                Err(error) if number(&error) == Some(1305) => {
-                    let is_in = self.is_in(conn, id).await?;
-                    self.rollback(conn, id).await.map(|()| is_in)
-                }
-                Err(error) => Err(error),
+                Err(error) if done == 0 && number(&error) == Some(1305) => return Ok(Committed::Elsewhere),
+                Err(error) => return Err(error),
             }
-        })
+        }
     }
 
-    fn rollback<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            let sql = if id.transaction == 0 { "ROLLBACK".into() } else { format!("ROLLBACK; {}", unmark(id)) };
-            sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.map(drop)
-        })
+    async fn undo(&self, conn: &mut MySqlConnection, id: &RowId) -> sqlx::Result<bool> {
+        let sql = format!("RELEASE SAVEPOINT dlock_hold; ROLLBACK; {}", unmark(id));
+        match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await {
+            Ok(_) => Ok(true),
+            // There is no such savepoint, and the server has stopped there.
+            Err(error) if number(&error) == Some(1305) => {
+                let is_in = self.is_in(conn, id).await?;
+                self.rollback(conn, id).await.map(|()| is_in)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn rollback(&self, conn: &mut MySqlConnection, id: &RowId) -> sqlx::Result<()> {
+        let sql = if id.transaction == 0 { "ROLLBACK".into() } else { format!("ROLLBACK; {}", unmark(id)) };
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.map(drop)
     }
 
     /// Hold ids are hexadecimal digits, so nothing needs to be escaped.
-    fn are_held<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        ids: &'a [RowId],
-    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
-        Box::pin(async move {
-            let mut sql = String::from("SELECT CONCAT(''");
-            for id in ids {
-                // Writing into a string cannot fail.
-                let _ = write!(sql, ",IS_USED_LOCK('{MARK}{}')<=>{}", id.hold, id.session);
-            }
-            sql.push(')');
-            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
-            let held: Option<Vec<u8>> = row.try_get_unchecked(0)?;
-            Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
-        })
+    async fn are_held(&self, conn: &mut MySqlConnection, ids: &[RowId]) -> sqlx::Result<Vec<bool>> {
+        let mut sql = String::from("SELECT CONCAT(''");
+        for id in ids {
+            // Writing into a string cannot fail.
+            let _ = write!(sql, ",IS_USED_LOCK('{MARK}{}')<=>{}", id.hold, id.session);
+        }
+        sql.push(')');
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
+        let held: Option<Vec<u8>> = row.try_get_unchecked(0)?;
+        Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
     }
 
-    fn is_locked<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        table: &'a RowTable,
-        key: &'a RowKey,
-    ) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move {
-            let (name, column) = (table::quoted(table), &table.column);
-            let sql = format!("SELECT 1 FROM {name} WHERE `{column}` = ? FOR UPDATE NOWAIT");
-            match bound_key(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(conn).await {
-                Ok(_) => Ok(false),
-                Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(true),
-                Err(error) => Err(error),
-            }
-        })
+    async fn is_locked(&self, conn: &mut MySqlConnection, table: &RowTable, key: &RowKey) -> sqlx::Result<bool> {
+        let (name, column) = (table::quoted(table), &table.column);
+        let sql = format!("SELECT 1 FROM {name} WHERE `{column}` = ? FOR UPDATE NOWAIT");
+        match bound_key(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(conn).await {
+            Ok(_) => Ok(false),
+            Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
-    fn was_committed<'a>(
-        &'a self,
-        _: &'a mut MySqlConnection,
-        _: &'a RowId,
-    ) -> BoxFuture<'a, sqlx::Result<Option<bool>>> {
-        Box::pin(async { Ok(None) })
+    async fn was_committed(&self, _: &mut MySqlConnection, _: &RowId) -> sqlx::Result<Option<bool>> {
+        Ok(None)
     }
 
-    fn kill<'a>(&'a self, conn: &'a mut MySqlConnection, session: i64) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            match sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(conn).await {
-                // It has ended already.
-                Err(error) if number(&error) == Some(1094) => Ok(()),
-                killed => killed.map(drop),
-            }
-        })
+    async fn kill(&self, conn: &mut MySqlConnection, session: i64) -> sqlx::Result<()> {
+        match sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(conn).await {
+            // It has ended already.
+            Err(error) if number(&error) == Some(1094) => Ok(()),
+            killed => killed.map(drop),
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use dlock_sql::{
     Statement, Value, WaitQueues, Words, check_tables, prepare_tables,
 };
 use dlock_store::Clock;
-use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
@@ -125,102 +124,77 @@ impl Dialect for Postgres {
         self.shedlock.as_ref()
     }
 
-    fn connect(&self) -> BoxFuture<'_, Result<(PgConnection, String)>> {
-        Box::pin(async {
-            let (mut conn, server) = self.server.connect(&self.clock).await?;
-            if self.keeps_session() {
-                set_up(&mut conn).await?;
-            }
-            Ok((conn, server))
+    async fn connect(&self) -> Result<(PgConnection, String)> {
+        let (mut conn, server) = self.server.connect(&self.clock).await?;
+        if self.keeps_session() {
+            set_up(&mut conn).await?;
+        }
+        Ok((conn, server))
+    }
+
+    async fn prepare(&self, conn: &mut PgConnection) -> Result<String> {
+        if self.find_path(conn).await? {
+            set_up(conn).await?;
+        }
+        prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
+        match &self.shedlock {
+            Some(shed) => shedlock::prepare(conn, &shed.table).await,
+            None => Ok(String::new()),
+        }
+    }
+
+    async fn mark(&self, conn: &mut PgConnection) -> sqlx::Result<Option<SessionMark>> {
+        if !self.keeps_session() {
+            return Ok(None);
+        }
+        let sql = "SELECT pg_backend_pid()::bigint, extract(epoch FROM backend_start)::text \
+                   FROM pg_stat_get_activity(pg_backend_pid())";
+        let row = sqlx::raw_sql(sql).fetch_one(conn).await?;
+        Ok(Some(SessionMark { number: row.try_get(0)?, proof: row.try_get(1)? }))
+    }
+
+    async fn end_marked(&self, conn: &mut PgConnection, session: &SessionMark) -> sqlx::Result<MarkedSession> {
+        // Of sessions of other accounts, an account without rights sees the number alone.
+        let sql = "SELECT backend_start IS NULL, \
+                   CASE WHEN extract(epoch FROM backend_start)::text = $2 THEN pg_terminate_backend(pid) END IS NOT NULL \
+                   FROM pg_stat_get_activity($1::bigint::int)";
+        let ending = sqlx::query(sql).bind(session.number).bind(&session.proof);
+        let row = match ending.fetch_optional(conn).await {
+            Ok(row) => row,
+            Err(error) if state(&error).as_deref() == Some("42501") => return Ok(MarkedSession::OfAnotherAccount),
+            Err(error) => return Err(error),
+        };
+        let Some(row) = row else { return Ok(MarkedSession::Gone) };
+        Ok(match (row.try_get(0)?, row.try_get(1)?) {
+            (true, _) => MarkedSession::OfAnotherAccount,
+            (false, true) => MarkedSession::Ends,
+            (false, false) => MarkedSession::Gone,
         })
     }
 
-    fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<String>> {
-        Box::pin(async {
-            if self.find_path(conn).await? {
-                set_up(conn).await?;
-            }
-            prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
-            match &self.shedlock {
-                Some(shed) => shedlock::prepare(conn, &shed.table).await,
-                None => Ok(String::new()),
-            }
-        })
+    async fn activity(&self, conn: &mut PgConnection, session: i64) -> sqlx::Result<Option<SessionActivity>> {
+        // Without `track_activities`, and for sessions of other accounts, the server shows no activity.
+        let sql = "SELECT state IN ('active', 'fastpath function call'), (extract(epoch FROM state_change) * 1000000)::bigint \
+                   FROM pg_stat_activity WHERE pid = $1 AND state <> 'disabled' AND state_change IS NOT NULL";
+        let Some(row) = sqlx::query(sql).bind(session).fetch_optional(conn).await? else { return Ok(None) };
+        let (runs, since) = (row.try_get(0)?, row.try_get(1)?);
+        Ok(Some(if runs { SessionActivity::Runs } else { SessionActivity::Idle(since) }))
     }
 
-    fn mark<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>> {
-        Box::pin(async {
-            if !self.keeps_session() {
-                return Ok(None);
-            }
-            let sql = "SELECT pg_backend_pid()::bigint, extract(epoch FROM backend_start)::text \
-                       FROM pg_stat_get_activity(pg_backend_pid())";
-            let row = sqlx::raw_sql(sql).fetch_one(conn).await?;
-            Ok(Some(SessionMark { number: row.try_get(0)?, proof: row.try_get(1)? }))
-        })
-    }
-
-    fn end_marked<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        session: &'a SessionMark,
-    ) -> BoxFuture<'a, sqlx::Result<MarkedSession>> {
-        Box::pin(async {
-            // Of sessions of other accounts, an account without rights sees the number alone.
-            let sql = "SELECT backend_start IS NULL, \
-                       CASE WHEN extract(epoch FROM backend_start)::text = $2 THEN pg_terminate_backend(pid) END IS NOT NULL \
-                       FROM pg_stat_get_activity($1::bigint::int)";
-            let ending = sqlx::query(sql).bind(session.number).bind(&session.proof);
-            let row = match ending.fetch_optional(conn).await {
-                Ok(row) => row,
-                Err(error) if state(&error).as_deref() == Some("42501") => return Ok(MarkedSession::OfAnotherAccount),
-                Err(error) => return Err(error),
-            };
-            let Some(row) = row else { return Ok(MarkedSession::Gone) };
-            Ok(match (row.try_get(0)?, row.try_get(1)?) {
-                (true, _) => MarkedSession::OfAnotherAccount,
-                (false, true) => MarkedSession::Ends,
-                (false, false) => MarkedSession::Gone,
-            })
-        })
-    }
-
-    fn activity<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        session: i64,
-    ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>> {
-        Box::pin(async move {
-            // Without `track_activities`, and for sessions of other accounts, the server shows no activity.
-            let sql = "SELECT state IN ('active', 'fastpath function call'), (extract(epoch FROM state_change) * 1000000)::bigint \
-                       FROM pg_stat_activity WHERE pid = $1 AND state <> 'disabled' AND state_change IS NOT NULL";
-            let Some(row) = sqlx::query(sql).bind(session).fetch_optional(conn).await? else { return Ok(None) };
-            let (runs, since) = (row.try_get(0)?, row.try_get(1)?);
-            Ok(Some(if runs { SessionActivity::Runs } else { SessionActivity::Idle(since) }))
-        })
-    }
-
-    fn run<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        statement: &'a Statement,
-        values: &'a [Value<'a>],
-    ) -> BoxFuture<'a, sqlx::Result<Answer>> {
-        Box::pin(async move {
-            let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
-            for value in values {
-                query = bound(query, *value);
-            }
-            if self.keeps_session() {
-                return answer(conn, query).await;
-            }
-            // A transaction has one session, even behind a pooler.
-            let mut transaction = conn.begin().await?;
-            sqlx::raw_sql(SET_UP_ONCE).execute(&mut *transaction).await?;
-            let answer = answer(&mut transaction, query.persistent(false)).await?;
-            transaction.commit().await?;
-            Ok(answer)
-        })
+    async fn run(&self, conn: &mut PgConnection, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Answer> {
+        let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
+        for value in values {
+            query = bound(query, *value);
+        }
+        if self.keeps_session() {
+            return answer(conn, query).await;
+        }
+        // A transaction has one session, even behind a pooler.
+        let mut transaction = conn.begin().await?;
+        sqlx::raw_sql(SET_UP_ONCE).execute(&mut *transaction).await?;
+        let answer = answer(&mut transaction, query.persistent(false)).await?;
+        transaction.commit().await?;
+        Ok(answer)
     }
 
     fn wait_queues(&self) -> Option<&dyn WaitQueues<PgConnection>> {
@@ -228,23 +202,21 @@ impl Dialect for Postgres {
         (self.keeps_session() && self.shedlock.is_none()).then_some(&self.queues as &dyn WaitQueues<_>)
     }
 
-    fn ping<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(conn.ping())
+    async fn ping(&self, conn: &mut PgConnection) -> sqlx::Result<()> {
+        conn.ping().await
     }
 
-    fn health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
-        Box::pin(async move {
-            writable_server(conn).await?;
-            check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
-            let health = self.report_path(tables::health(conn, &self.words.tables).await?);
-            let Some(shed) = &self.shedlock else { return Ok(health) };
-            shedlock::check(conn, &shed.table).await?;
-            shedlock::told_in(health, conn, &shed.table).await
-        })
+    async fn health(&self, conn: &mut PgConnection) -> Result<Health> {
+        writable_server(conn).await?;
+        check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
+        let health = self.report_path(tables::health(conn, &self.words.tables).await?);
+        let Some(shed) = &self.shedlock else { return Ok(health) };
+        shedlock::check(conn, &shed.table).await?;
+        shedlock::told_in(health, conn, &shed.table).await
     }
 
-    fn close(&self, conn: PgConnection) -> BoxFuture<'_, ()> {
-        Box::pin(conn.close().map(drop))
+    async fn close(&self, conn: PgConnection) {
+        conn.close().map(drop).await
     }
 
     fn refusal(&self, error: &sqlx::Error) -> Refusal {

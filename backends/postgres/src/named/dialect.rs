@@ -9,7 +9,6 @@ use dlock_sql::{
     SessionId, check_tables, prepare_tables,
 };
 use dlock_store::Clock;
-use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Row};
@@ -93,109 +92,90 @@ impl NamedDialect for Postgres {
         })
     }
 
-    fn connect_named(&self) -> BoxFuture<'_, Result<(PgConnection, SessionId)>> {
-        Box::pin(async {
-            let mut conn = self.connect_directly().await?;
-            if self.keeps_session() {
-                set_up_named(&mut conn).await?;
-            }
-            let row = sqlx::raw_sql(SESSION_ID).fetch_one(&mut conn).await.map_err(fault)?;
-            let id = SessionId { number: row.try_get(0).map_err(fault)?, began: row.try_get(1).map_err(fault)? };
-            Ok((conn, id))
-        })
+    async fn connect_named(&self) -> Result<(PgConnection, SessionId)> {
+        let mut conn = self.connect_directly().await?;
+        if self.keeps_session() {
+            set_up_named(&mut conn).await?;
+        }
+        let row = sqlx::raw_sql(SESSION_ID).fetch_one(&mut conn).await.map_err(fault)?;
+        let id = SessionId { number: row.try_get(0).map_err(fault)?, began: row.try_get(1).map_err(fault)? };
+        Ok((conn, id))
     }
 
-    fn prepare_named<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async {
-            if !self.find_path(conn).await? {
-                return Err(Error::new(
-                    ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
-                    "a pooler before the server gives each transaction another session, so an advisory lock cannot be held: \
-                     connect to the server itself, or use way=lease",
-                ));
-            }
-            refuse_endless_silence(conn).await?;
-            set_up_named(conn).await?;
-            prepare_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
-            tokens::prepare(conn, &self.words().tables).await
-        })
+    async fn prepare_named(&self, conn: &mut PgConnection) -> Result<()> {
+        if !self.find_path(conn).await? {
+            return Err(Error::new(
+                ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
+                "a pooler before the server gives each transaction another session, so an advisory lock cannot be held: \
+                 connect to the server itself, or use way=lease",
+            ));
+        }
+        refuse_endless_silence(conn).await?;
+        set_up_named(conn).await?;
+        prepare_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
+        tokens::prepare(conn, &self.words().tables).await
     }
 
-    fn named_health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
-        Box::pin(async move {
-            writable_server(conn).await?;
-            refuse_endless_silence(conn).await?;
-            check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
-            tokens::check(conn, &self.words().tables).await?;
-            tokens::told_in(
-                self.report_path(tables::health(conn, &self.words().tables).await?),
-                conn,
-                &self.words().tables,
-            )
+    async fn named_health(&self, conn: &mut PgConnection) -> Result<Health> {
+        writable_server(conn).await?;
+        refuse_endless_silence(conn).await?;
+        check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
+        tokens::check(conn, &self.words().tables).await?;
+        tokens::told_in(self.report_path(tables::health(conn, &self.words().tables).await?), conn, &self.words().tables)
             .await
-        })
     }
 
-    fn other_named_table<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        way: (&'a str, &'a str),
-    ) -> BoxFuture<'a, Result<Option<String>>> {
-        Box::pin(other_tables::with_named_locks(conn, &self.words().tables, way))
+    async fn other_named_table(&self, conn: &mut PgConnection, way: (&str, &str)) -> Result<Option<String>> {
+        other_tables::with_named_locks(conn, &self.words().tables, way).await
     }
 
-    fn end_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            let millis = silence.as_millis();
-            // The second setting covers the time while a request or its answer is on its way.
-            let set = format!("SET idle_session_timeout = {millis}; SET tcp_user_timeout = {millis}");
-            match sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await {
-                Err(error) if state(&error).as_deref() == Some("42704") => Err(endless_silence()),
-                set => set.map(drop).map_err(fault),
-            }
-        })
+    async fn end_after(&self, conn: &mut PgConnection, silence: Duration) -> Result<()> {
+        let millis = silence.as_millis();
+        // The second setting covers the time while a request or its answer is on its way.
+        let set = format!("SET idle_session_timeout = {millis}; SET tcp_user_timeout = {millis}");
+        match sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await {
+            Err(error) if state(&error).as_deref() == Some("42704") => Err(endless_silence()),
+            set => set.map(drop).map_err(fault),
+        }
     }
 
-    fn lock<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
+    async fn lock(
+        &self,
+        conn: &mut PgConnection,
         session: SessionId,
-        (lock, mode): (&'a LockName, Mode),
+        (lock, mode): (&LockName, Mode),
         wait: NamedWait,
-    ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
-        Box::pin(async move {
-            let (granted, number) = if wait.time.is_zero() {
-                let mut granted = format!("pg_try_advisory_lock{}", function_call(lock, mode));
-                if mode == Mode::Read {
-                    let turn = turn_of(lock);
-                    granted =
-                        format!("CASE WHEN pg_try_advisory_xact_lock_shared({turn}) THEN {granted} ELSE false END");
+    ) -> sqlx::Result<NamedAnswer> {
+        let (granted, number) = if wait.time.is_zero() {
+            let mut granted = format!("pg_try_advisory_lock{}", function_call(lock, mode));
+            if mode == Mode::Read {
+                let turn = turn_of(lock);
+                granted = format!("CASE WHEN pg_try_advisory_xact_lock_shared({turn}) THEN {granted} ELSE false END");
+            }
+            let sql = format!("SELECT {granted}, pg_backend_pid()::bigint");
+            let row = bound(&sql, lock).fetch_one(conn).await?;
+            (row.try_get(0)?, row.try_get(1)?)
+        } else {
+            match lock_with_wait(conn, &self.clock, (lock, mode), wait).await {
+                Ok(number) => (true, number),
+                Err(error) => {
+                    let answer = match state(&error).as_deref() {
+                        Some("55P03") => NamedAnswer::Taken,
+                        Some("57014" | "40P01") => NamedAnswer::Interrupted,
+                        _ => return Err(error),
+                    };
+                    // If the server grants the lock in the moment in which it ends the wait, the statement fails and the
+                    // session has the lock.
+                    let sql = AssertSqlSafe(format!("ROLLBACK; {FREE_TURN}"));
+                    sqlx::raw_sql(sql).execute(&mut *conn).await?;
+                    return Ok(answer);
                 }
-                let sql = format!("SELECT {granted}, pg_backend_pid()::bigint");
-                let row = bound(&sql, lock).fetch_one(conn).await?;
-                (row.try_get(0)?, row.try_get(1)?)
-            } else {
-                match lock_with_wait(conn, &self.clock, (lock, mode), wait).await {
-                    Ok(number) => (true, number),
-                    Err(error) => {
-                        let answer = match state(&error).as_deref() {
-                            Some("55P03") => NamedAnswer::Taken,
-                            Some("57014" | "40P01") => NamedAnswer::Interrupted,
-                            _ => return Err(error),
-                        };
-                        // If the server grants the lock in the moment in which it ends the wait, the statement fails and the
-                        // session has the lock.
-                        let sql = AssertSqlSafe(format!("ROLLBACK; {FREE_TURN}"));
-                        sqlx::raw_sql(sql).execute(&mut *conn).await?;
-                        return Ok(answer);
-                    }
-                }
-            };
-            Ok(match granted {
-                _ if number != session.number => NamedAnswer::Elsewhere,
-                true => NamedAnswer::Granted,
-                false => NamedAnswer::Taken,
-            })
+            }
+        };
+        Ok(match granted {
+            _ if number != session.number => NamedAnswer::Elsewhere,
+            true => NamedAnswer::Granted,
+            false => NamedAnswer::Taken,
         })
     }
 
@@ -203,43 +183,30 @@ impl NamedDialect for Postgres {
         !is_pair(lock)
     }
 
-    fn unlock<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        lock: &'a LockName,
-        mode: Mode,
-    ) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move {
-            let sql = format!("SELECT pg_advisory_unlock{}", function_call(lock, mode));
-            bound(&sql, lock).fetch_one(conn).await?.try_get(0)
-        })
+    async fn unlock(&self, conn: &mut PgConnection, lock: &LockName, mode: Mode) -> sqlx::Result<bool> {
+        let sql = format!("SELECT pg_advisory_unlock{}", function_call(lock, mode));
+        bound(&sql, lock).fetch_one(conn).await?.try_get(0)
     }
 
-    fn who_answers<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<i64>> {
-        Box::pin(async move { sqlx::query("SELECT pg_backend_pid()::bigint").fetch_one(conn).await?.try_get(0) })
+    async fn who_answers(&self, conn: &mut PgConnection) -> sqlx::Result<i64> {
+        sqlx::query("SELECT pg_backend_pid()::bigint").fetch_one(conn).await?.try_get(0)
     }
 
-    fn end_session<'a>(&'a self, conn: &'a mut PgConnection, number: i64) -> BoxFuture<'a, sqlx::Result<()>> {
-        self.kill(conn, number)
+    async fn end_session(&self, conn: &mut PgConnection, number: i64) -> sqlx::Result<()> {
+        self.kill(conn, number).await
     }
 
     /// A session holds its locks until it frees them itself or ends. So this reads the sessions and not the locks: reading the
     /// locks blocks all locking on the server for a moment.
-    fn hold_all<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        holds: &'a [(LockName, SessionId)],
-    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
-        Box::pin(async move {
-            let numbers: HashSet<i64> = holds.iter().map(|(_, session)| session.number).collect();
-            let numbers: Vec<_> = numbers.into_iter().collect();
-            let sql = "SELECT pid::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint \
-                FROM pg_stat_get_activity(NULL) WHERE pid = ANY($1)";
-            let rows = sqlx::query(sql).bind(numbers).fetch_all(conn).await?;
-            let living = rows.iter().map(|row| Ok(SessionId { number: row.try_get(0)?, began: row.try_get(1)? }));
-            let living = living.collect::<sqlx::Result<HashSet<_>>>()?;
-            Ok(holds.iter().map(|(_, session)| living.contains(session)).collect())
-        })
+    async fn hold_all(&self, conn: &mut PgConnection, holds: &[(LockName, SessionId)]) -> sqlx::Result<Vec<bool>> {
+        let numbers: HashSet<i64> = holds.iter().map(|(_, session)| session.number).collect();
+        let numbers: Vec<_> = numbers.into_iter().collect();
+        let sql = "SELECT pid::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint \
+            FROM pg_stat_get_activity(NULL) WHERE pid = ANY($1)";
+        let rows = sqlx::query(sql).bind(numbers).fetch_all(conn).await?;
+        let living = rows.iter().map(|row| Ok(SessionId { number: row.try_get(0)?, began: row.try_get(1)? }));
+        let living = living.collect::<sqlx::Result<HashSet<_>>>()?;
+        Ok(holds.iter().map(|(_, session)| living.contains(session)).collect())
     }
 }
 

@@ -11,7 +11,6 @@ use dlock_sql::{
     check_tables, hex, prepare_tables,
 };
 use dlock_store::Clock;
-use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
@@ -61,173 +60,128 @@ impl RowDialect for Postgres {
         }
     }
 
-    fn connect_row(&self) -> BoxFuture<'_, Result<(PgConnection, i64, String)>> {
-        Box::pin(async {
-            let (mut conn, server) = self.connect().await?;
-            sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
-            let _ = sqlx::raw_sql(CHECK_CLIENT).execute(&mut conn).await;
-            let number =
-                sqlx::raw_sql(SESSION_ID).fetch_one(&mut conn).await.and_then(|row| row.try_get(0)).map_err(fault)?;
-            std::mem::forget(conn.begin().await.map_err(fault)?);
-            sqlx::raw_sql("ROLLBACK").execute(&mut conn).await.map_err(fault)?;
-            Ok((conn, number, server))
-        })
+    async fn connect_row(&self) -> Result<(PgConnection, i64, String)> {
+        let (mut conn, server) = self.connect().await?;
+        sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+        let _ = sqlx::raw_sql(CHECK_CLIENT).execute(&mut conn).await;
+        let number =
+            sqlx::raw_sql(SESSION_ID).fetch_one(&mut conn).await.and_then(|row| row.try_get(0)).map_err(fault)?;
+        std::mem::forget(conn.begin().await.map_err(fault)?);
+        sqlx::raw_sql("ROLLBACK").execute(&mut conn).await.map_err(fault)?;
+        Ok((conn, number, server))
     }
 
-    fn prepare_row<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        table: &'a RowTable,
-    ) -> BoxFuture<'a, Result<(RowKind, String)>> {
-        Box::pin(async move {
-            if !self.find_path(conn).await? {
-                return Err(Error::new(
-                    ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
-                    "a pooler before the server gives each transaction another session, so a row lock cannot be watched: connect \
-                     to the server itself, or use way=lease",
-                ));
+    async fn prepare_row(&self, conn: &mut PgConnection, table: &RowTable) -> Result<(RowKind, String)> {
+        if !self.find_path(conn).await? {
+            return Err(Error::new(
+                ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
+                "a pooler before the server gives each transaction another session, so a row lock cannot be watched: connect \
+                 to the server itself, or use way=lease",
+            ));
+        }
+        refuse_endless_silence(conn).await?;
+        crate::lease::dialect::set_up(conn).await?;
+        prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
+        table::kind_of(conn, table).await
+    }
+
+    async fn row_health(&self, conn: &mut PgConnection, table: &RowTable) -> Result<Health> {
+        writable_server(conn).await?;
+        check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
+        table::kind_of(conn, table).await?;
+        Ok(self.report_path(tables::health(conn, &self.words().tables).await?))
+    }
+
+    async fn end_row_after(&self, conn: &mut PgConnection, silence: Duration) -> Result<()> {
+        self.end_after(conn, silence).await?;
+        let millis = silence.as_millis();
+        let set = format!("SET idle_in_transaction_session_timeout = {millis}; SET dlock.idle = '{millis}'");
+        sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop).map_err(fault)
+    }
+
+    async fn take_row(&self, conn: &mut PgConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
+        match locked(conn, &self.clock, ask).await {
+            Err(error) if state(&error).as_deref() == Some("55P03") => Ok(Taken::Busy),
+            taken => taken,
+        }
+    }
+
+    async fn end_wait(&self, conn: &mut PgConnection, taken: Taken, ttl: Duration) -> sqlx::Result<()> {
+        // The body's statements have no limit, neither ours nor the account's. A rollback takes it back by itself.
+        match taken {
+            Taken::Row(_) => {
+                let set = format!(
+                    "SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {ttl}; \
+                     SET idle_session_timeout = {ttl}",
+                    ttl = ttl.as_millis()
+                );
+                sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
             }
-            refuse_endless_silence(conn).await?;
-            crate::lease::dialect::set_up(conn).await?;
-            prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
-            table::kind_of(conn, table).await
-        })
+            Taken::Busy | Taken::Missing => Ok(()),
+        }
     }
 
-    fn row_health<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<Health>> {
-        Box::pin(async move {
-            writable_server(conn).await?;
-            check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
-            table::kind_of(conn, table).await?;
-            Ok(self.report_path(tables::health(conn, &self.words().tables).await?))
-        })
-    }
-
-    fn end_row_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async move {
-            self.end_after(conn, silence).await?;
-            let millis = silence.as_millis();
-            let set = format!("SET idle_in_transaction_session_timeout = {millis}; SET dlock.idle = '{millis}'");
-            sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop).map_err(fault)
-        })
-    }
-
-    fn take_row<'a>(&'a self, conn: &'a mut PgConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
-        Box::pin(async move {
-            match locked(conn, &self.clock, ask).await {
-                Err(error) if state(&error).as_deref() == Some("55P03") => Ok(Taken::Busy),
-                taken => taken,
-            }
-        })
-    }
-
-    fn end_wait<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        taken: Taken,
-        ttl: Duration,
-    ) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            // The body's statements have no limit, neither ours nor the account's. A rollback takes it back by itself.
-            match taken {
-                Taken::Row(_) => {
-                    let set = format!(
-                        "SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {ttl}; \
-                         SET idle_session_timeout = {ttl}",
-                        ttl = ttl.as_millis()
-                    );
-                    sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
-                }
-                Taken::Busy | Taken::Missing => Ok(()),
-            }
-        })
-    }
-
-    fn is_in<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move {
-            let sql = "SELECT COALESCE(pg_current_xact_id_if_assigned() = $1::text::xid8, false)";
-            let asked = sqlx::query(sql).bind(id.transaction.to_string()).fetch_one(conn).await;
-            match asked.and_then(|row| row.try_get(0)) {
-                // An error of a statement has undone the transaction, and its locks are gone already.
-                Err(error) if state(&error).as_deref() == Some("25P02") => Ok(false),
-                answer => answer,
-            }
-        })
+    async fn is_in(&self, conn: &mut PgConnection, id: &RowId) -> sqlx::Result<bool> {
+        let sql = "SELECT COALESCE(pg_current_xact_id_if_assigned() = $1::text::xid8, false)";
+        let asked = sqlx::query(sql).bind(id.transaction.to_string()).fetch_one(conn).await;
+        match asked.and_then(|row| row.try_get(0)) {
+            // An error of a statement has undone the transaction, and its locks are gone already.
+            Err(error) if state(&error).as_deref() == Some("25P02") => Ok(false),
+            answer => answer,
+        }
     }
 
     fn is_elsewhere(&self, error: &sqlx::Error) -> bool {
         state(error).as_deref() == Some("25006")
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<Committed>> {
-        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| Committed::Clean) })
+    async fn commit(&self, conn: &mut PgConnection, _: &RowId) -> sqlx::Result<Committed> {
+        sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| Committed::Clean)
     }
 
-    fn undo<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move {
-            let is_in = format!("COALESCE(pg_current_xact_id_if_assigned() = '{}'::xid8, false)", id.transaction);
-            let sql = AssertSqlSafe(format!("SELECT {is_in}; ROLLBACK; {LAST_AGAIN}"));
-            match sqlx::raw_sql(sql).fetch_all(&mut *conn).await {
-                Ok(rows) => rows.first().map_or(Ok(false), |row| row.try_get(0)),
-                // The transaction was undone before, and the server has stopped there.
-                Err(error) if state(&error).as_deref() == Some("25P02") => {
-                    self.rollback(conn, id).await.map(|()| false)
-                }
-                Err(error) => Err(error),
-            }
-        })
+    async fn undo(&self, conn: &mut PgConnection, id: &RowId) -> sqlx::Result<bool> {
+        let is_in = format!("COALESCE(pg_current_xact_id_if_assigned() = '{}'::xid8, false)", id.transaction);
+        let sql = AssertSqlSafe(format!("SELECT {is_in}; ROLLBACK; {LAST_AGAIN}"));
+        match sqlx::raw_sql(sql).fetch_all(&mut *conn).await {
+            Ok(rows) => rows.first().map_or(Ok(false), |row| row.try_get(0)),
+            // The transaction was undone before, and the server has stopped there.
+            Err(error) if state(&error).as_deref() == Some("25P02") => self.rollback(conn, id).await.map(|()| false),
+            Err(error) => Err(error),
+        }
     }
 
-    fn rollback<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            // A request that got no row may have the turn, which does not end with the transaction.
-            let turn = if id.transaction == 0 { FREE_TURN } else { "" };
-            sqlx::raw_sql(AssertSqlSafe(format!("ROLLBACK; {LAST_AGAIN}; {turn}"))).execute(conn).await.map(drop)
-        })
+    async fn rollback(&self, conn: &mut PgConnection, id: &RowId) -> sqlx::Result<()> {
+        // A request that got no row may have the turn, which does not end with the transaction.
+        let turn = if id.transaction == 0 { FREE_TURN } else { "" };
+        sqlx::raw_sql(AssertSqlSafe(format!("ROLLBACK; {LAST_AGAIN}; {turn}"))).execute(conn).await.map(drop)
     }
 
-    fn are_held<'a>(&'a self, conn: &'a mut PgConnection, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
-        Box::pin(async move {
-            let numbers: Vec<_> = ids.iter().map(|id| id.transaction).collect();
-            let is_held = IS_HELD.replace("{xact}", "xact");
-            let sql = format!(
-                "SELECT {is_held} FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (xact, place) ORDER BY place"
-            );
-            let rows = sqlx::query(AssertSqlSafe(sql)).bind(numbers).fetch_all(conn).await?;
-            rows.iter().map(|row| row.try_get(0)).collect()
-        })
+    async fn are_held(&self, conn: &mut PgConnection, ids: &[RowId]) -> sqlx::Result<Vec<bool>> {
+        let numbers: Vec<_> = ids.iter().map(|id| id.transaction).collect();
+        let is_held = IS_HELD.replace("{xact}", "xact");
+        let sql =
+            format!("SELECT {is_held} FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (xact, place) ORDER BY place");
+        let rows = sqlx::query(AssertSqlSafe(sql)).bind(numbers).fetch_all(conn).await?;
+        rows.iter().map(|row| row.try_get(0)).collect()
     }
 
     /// A transaction keeps its locks until it ends, so its number has said all.
-    fn is_locked<'a>(
-        &'a self,
-        _: &'a mut PgConnection,
-        _: &'a RowTable,
-        _: &'a RowKey,
-    ) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async { Ok(true) })
+    async fn is_locked(&self, _: &mut PgConnection, _: &RowTable, _: &RowKey) -> sqlx::Result<bool> {
+        Ok(true)
     }
 
-    fn was_committed<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        id: &'a RowId,
-    ) -> BoxFuture<'a, sqlx::Result<Option<bool>>> {
-        Box::pin(async move {
-            let asked = sqlx::query("SELECT pg_xact_status($1::text::xid8)").bind(id.transaction.to_string());
-            let status: Option<String> = asked.fetch_one(conn).await?.try_get(0)?;
-            Ok(match status.as_deref() {
-                Some("committed") => Some(true),
-                Some("aborted") => Some(false),
-                _ => None,
-            })
+    async fn was_committed(&self, conn: &mut PgConnection, id: &RowId) -> sqlx::Result<Option<bool>> {
+        let asked = sqlx::query("SELECT pg_xact_status($1::text::xid8)").bind(id.transaction.to_string());
+        let status: Option<String> = asked.fetch_one(conn).await?.try_get(0)?;
+        Ok(match status.as_deref() {
+            Some("committed") => Some(true),
+            Some("aborted") => Some(false),
+            _ => None,
         })
     }
 
-    fn kill<'a>(&'a self, conn: &'a mut PgConnection, session: i64) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            sqlx::query("SELECT pg_terminate_backend($1::bigint::int)").bind(session).execute(conn).await.map(drop)
-        })
+    async fn kill(&self, conn: &mut PgConnection, session: i64) -> sqlx::Result<()> {
+        sqlx::query("SELECT pg_terminate_backend($1::bigint::int)").bind(session).execute(conn).await.map(drop)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
 use dlock_contract::{Error, ErrorKind, Result};
-use dlock_store::{CallerRuntime, line};
+use dlock_store::{CallerRuntime, Seldom};
 
 use crate::cluster::servers::Servers;
 use crate::cluster::way::ClusterWay;
@@ -161,7 +161,8 @@ fn check_first(answers: &[Value]) -> Result<()> {
             }
         },
         Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) => {
-            line(|| {
+            static TOLD: Seldom = Seldom::new();
+            TOLD.line(|| {
                 tracing::warn!(
                     "the Redis user may not run ROLE, so dlock cannot see whether the server is the primary"
                 );

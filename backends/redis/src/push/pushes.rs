@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, LockKey, Result};
-use dlock_store::line;
+use dlock_store::Seldom;
 use tokio::sync::{oneshot, watch};
 
 use crate::connections::pool::Connections;
@@ -97,7 +97,8 @@ impl Pushes {
         let (nodes, opened) = (lock(&self.slots).nodes.clone(), self.opened());
         let (Some(nodes), Some(servers)) = (nodes, self.connections.cluster()) else { return false };
         if let Err(error) = servers.subscribe(&nodes, slot, &channel(&self.process, slot)).await {
-            line(move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"));
+            static TOLD: Seldom = Seldom::new();
+            TOLD.line(move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"));
             return false;
         }
         let mut slots = lock(&self.slots);

@@ -21,8 +21,7 @@ use crate::reply::fault;
 use crate::reply::fault::evicts;
 use crate::url::settings::Settings;
 
-const MAY_HAVE_LOST: &str =
-    "Redis may have lost locks; dlock takes no new lock there until the earlier ones have ended";
+const MAY_HAVE_LOST: &str = "Redis has restarted or failed over, and may have forgotten locks: it grants no new lock for this time, and holds go on";
 
 /// The quarantine of one server, or of the servers of one cluster.
 pub(crate) struct Quarantine {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ::redis::aio::{MultiplexedConnection, SendError};
 use ::redis::{PushInfo, PushKind, RedisResult, Value};
 use dlock_contract::{BootInstant, Error, Owner, Result};
-use dlock_store::{background, line};
+use dlock_store::{Seldom, background, line};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::connections::pool::Connections;
@@ -262,7 +262,8 @@ fn allowed(answer: Result<()>) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.is_retryable() => Err(error),
         Err(error) => {
-            line(move || {
+            static TOLD: Seldom = Seldom::new();
+            TOLD.line(move || {
                 tracing::warn!(%error, "Redis does not notify this process of releases of a lock, so its waiters poll");
             });
             Ok(false)

@@ -54,7 +54,7 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
         Box::pin(async move {
             let shared = &self.shared;
             let answered = shared.pending_attempts.end_in_time(&shared.context.clock, &claim.owner).await;
-            if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
+            if let Some(held) = self.shared.monitor.holds.held_by(&claim.owner) {
                 self.shared.free(&held).await?;
             }
             answered?;

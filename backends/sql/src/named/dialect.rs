@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use dlock_contract::{Health, LockKey, Mode, Result};
-use futures::future::BoxFuture;
 
 use super::name::LockName;
 use super::words::NamedWords;
@@ -22,37 +21,37 @@ pub trait NamedDialect: Dialect {
     fn lock_name(&self, key: &LockKey) -> Result<LockName>;
 
     /// Connects, sets the session up, and makes sure that a lock taken here excludes other clients.
-    fn connect_named(&self) -> BoxFuture<'_, Result<(Self::Conn, SessionId)>>;
+    fn connect_named(&self) -> impl Future<Output = Result<(Self::Conn, SessionId)>> + Send;
 
     /// Makes the tables if they are missing, and checks those that exist. Refuses a server whose named locks other
     /// clients do not see.
-    fn prepare_named<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<()>>;
+    fn prepare_named(&self, conn: &mut Self::Conn) -> impl Future<Output = Result<()>> + Send;
 
     /// The server's version, its part and its settings, if it can still be written to.
-    fn named_health<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<Health>>;
+    fn named_health(&self, conn: &mut Self::Conn) -> impl Future<Output = Result<Health>> + Send;
 
     /// Another table of dlock's settings that has this row: the same locks are taken with it, and their tokens are counted apart.
     /// `way` is the name and the word of the row. Asked over a connection of its own.
-    fn other_named_table<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        way: (&'a str, &'a str),
-    ) -> BoxFuture<'a, Result<Option<String>>>;
+    fn other_named_table(
+        &self,
+        conn: &mut Self::Conn,
+        way: (&str, &str),
+    ) -> impl Future<Output = Result<Option<String>>> + Send;
 
     /// Makes the server end the session after this much silence, in whole seconds, and no earlier.
-    fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
+    fn end_after(&self, conn: &mut Self::Conn, silence: Duration) -> impl Future<Output = Result<()>> + Send;
 
     /// Asks for a lock, and waits for it that long, in one request: a second request would begin at the end of the
     /// queue. [`Mode::Read`] shares the lock with other readers; it is used only if [`NamedWords::read_write`] has
     /// words for it. After a wait the server ends the session when it is silent, until [`end_after`](Self::end_after)
     /// sets how long it may be silent.
-    fn lock<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
+    fn lock(
+        &self,
+        conn: &mut Self::Conn,
         session: SessionId,
-        lock: (&'a LockName, Mode),
+        lock: (&LockName, Mode),
         wait: NamedWait,
-    ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>>;
+    ) -> impl Future<Output = sqlx::Result<NamedAnswer>> + Send;
 
     /// Whether the statement of [`NamedWords::sequence`], if there is one, can ask for this lock.
     fn takes_at_once(&self, lock: &LockName) -> bool {
@@ -61,38 +60,38 @@ pub trait NamedDialect: Dialect {
     }
 
     /// Frees a lock that was granted in this mode. False if this session did not hold it in this mode.
-    fn unlock<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        lock: &'a LockName,
+    fn unlock(
+        &self,
+        conn: &mut Self::Conn,
+        lock: &LockName,
         mode: Mode,
-    ) -> BoxFuture<'a, sqlx::Result<bool>>;
+    ) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// Asks for an exclusive lock without waiting, and draws a token under it by a statement with
     /// [`if_granted`](NamedWords::if_granted). Both leave in one message. The token has a result of its own: if it cannot be
     /// drawn, the answer to the request is known all the same.
-    fn lock_and_draw<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
+    fn lock_and_draw(
+        &self,
+        conn: &mut Self::Conn,
         session: SessionId,
-        ask: NamedAsk<'a>,
-    ) -> BoxFuture<'a, sqlx::Result<NamedDrawn>> {
+        ask: NamedAsk<'_>,
+    ) -> impl Future<Output = sqlx::Result<NamedDrawn>> + Send {
         let _ = (conn, session, ask);
         Box::pin(async { Err(sqlx::Error::Protocol("the server does not take both in one message".into())) })
     }
 
     /// Which session of the server answers on this connection.
-    fn who_answers<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<i64>>;
+    fn who_answers(&self, conn: &mut Self::Conn) -> impl Future<Output = sqlx::Result<i64>> + Send;
 
     /// Ends another session of this account, if it lives.
-    fn end_session<'a>(&'a self, conn: &'a mut Self::Conn, number: i64) -> BoxFuture<'a, sqlx::Result<()>>;
+    fn end_session(&self, conn: &mut Self::Conn, number: i64) -> impl Future<Output = sqlx::Result<()>> + Send;
 
     /// Which of these sessions still hold their locks, in one statement, asked from another session.
-    fn hold_all<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        holds: &'a [(LockName, SessionId)],
-    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>>;
+    fn hold_all(
+        &self,
+        conn: &mut Self::Conn,
+        holds: &[(LockName, SessionId)],
+    ) -> impl Future<Output = sqlx::Result<Vec<bool>>> + Send;
 }
 
 /// A session, as the server names it.

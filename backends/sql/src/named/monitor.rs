@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, BreakRecord, HoldId, Mode, Owner, Result};
+use dlock_contract::{BootInstant, BreakRecord, HoldId, Mode, Result};
 use dlock_store::background;
 use futures::future::{BoxFuture, join_all};
 
@@ -32,7 +32,7 @@ const MAX_SESSIONS_ASKED: usize = 256;
 /// Knows the owner of each hold and its session, and watches the sessions.
 pub(super) struct SessionMonitor<D: NamedDialect> {
     pub(super) context: Arc<NamedContext<D>>,
-    holds: WatchedHolds<Held<D>>,
+    pub(super) holds: WatchedHolds<Held<D>>,
     /// Our own thread alone asks over it: a caller that nobody polls would keep it locked.
     pub(super) connection: MonitorConnection<D>,
 }
@@ -82,20 +82,6 @@ impl<D: NamedDialect> SessionMonitor<D> {
     pub(super) fn new(context: &Arc<NamedContext<D>>, conn: D::Conn) -> Self {
         let connection = MonitorConnection::new(&context.clock, connect, conn, String::new());
         Self { context: context.clone(), holds: WatchedHolds::new(), connection }
-    }
-
-    /// Watches the hold from now on. If its owner asks again, it gets this hold.
-    pub(super) fn add(&self, held: &Arc<Held<D>>) {
-        self.holds.add(held.owner, held, held.since);
-    }
-
-    /// Stops watching the hold. If its owner has another hold by now, that one stays.
-    pub(super) fn remove(&self, held: &Held<D>) {
-        self.holds.remove(&held.owner, held);
-    }
-
-    pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<Held<D>>> {
-        self.holds.held_by(owner)
     }
 
     /// Looks at the holds for as long as the store lives.

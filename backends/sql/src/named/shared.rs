@@ -45,7 +45,7 @@ impl<D: NamedDialect> NamedShared<D> {
     }
 
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
-        if let Some(held) = self.monitor.held_by(&claim.owner)
+        if let Some(held) = self.monitor.holds.held_by(&claim.owner)
             && let Some(from) = self.confirm(&held).await?
         {
             let validity = Validity::new(from, claim.ttl);
@@ -144,7 +144,7 @@ impl<D: NamedDialect> NamedShared<D> {
             Held::new(NamedGrant { owner, lock: name, mode, row, token: number, since }, place, &self.pending_attempts);
         token?;
         let held = Arc::new(held);
-        self.monitor.add(&held);
+        self.monitor.holds.add(held.owner, &held, held.since);
         Ok(held)
     }
 
@@ -169,7 +169,7 @@ impl<D: NamedDialect> NamedShared<D> {
 
     fn note_over(&self, held: &Held<D>) {
         held.note_told();
-        self.monitor.remove(held);
+        self.monitor.holds.remove(&held.owner, held);
     }
 
     /// Ends a hold by a request. `None`: it was not answered, but the hold was held when this was called.

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use dlock_contract::{Health, Result};
-use futures::future::BoxFuture;
 
 use crate::dialect::Dialect;
 use crate::tables::row_table::{RowKey, RowKind, RowTable};
@@ -17,67 +16,71 @@ pub trait RowDialect: Dialect {
     /// transaction. The client library must believe that a transaction is open, at all times: what it begins inside of
     /// a hold is then a savepoint, and does not end the hold. Also returns the number of the session, and the id of the
     /// server as [`connect`](Dialect::connect) does.
-    fn connect_row(&self) -> BoxFuture<'_, Result<(Self::Conn, i64, String)>>;
+    fn connect_row(&self) -> impl Future<Output = Result<(Self::Conn, i64, String)>> + Send;
 
     /// Makes dlock's tables if they are missing, and looks at what is there. Also looks at the table of the rows, and
     /// returns the kind of its keys and, for a user's table, the full name of its column. Refuses a connection that
     /// does not keep its session.
-    fn prepare_row<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        table: &'a RowTable,
-    ) -> BoxFuture<'a, Result<(RowKind, String)>>;
+    fn prepare_row(
+        &self,
+        conn: &mut Self::Conn,
+        table: &RowTable,
+    ) -> impl Future<Output = Result<(RowKind, String)>> + Send;
 
     /// The server's version, its part and its settings, if it can still be written to and the tables are as they must be.
-    fn row_health<'a>(&'a self, conn: &'a mut Self::Conn, table: &'a RowTable) -> BoxFuture<'a, Result<Health>>;
+    fn row_health(&self, conn: &mut Self::Conn, table: &RowTable) -> impl Future<Output = Result<Health>> + Send;
 
     /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
-    fn end_row_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
+    fn end_row_after(&self, conn: &mut Self::Conn, silence: Duration) -> impl Future<Output = Result<()>> + Send;
 
     /// Begins a transaction and locks the row in it, in one message. [`end_wait`](Self::end_wait) takes back the
     /// settings that this makes for a wait.
-    fn take_row<'a>(&'a self, conn: &'a mut Self::Conn, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>>;
+    fn take_row(&self, conn: &mut Self::Conn, ask: RowAsk<'_>) -> impl Future<Output = sqlx::Result<Taken>> + Send;
 
     /// Takes back what [`take_row`](Self::take_row) has set for its wait. Of a row that was taken, it asks the server, whose answer
     /// also says that the session has outlived the answer before.
-    fn end_wait<'a>(&'a self, conn: &'a mut Self::Conn, taken: Taken, ttl: Duration)
-    -> BoxFuture<'a, sqlx::Result<()>>;
+    fn end_wait(
+        &self,
+        conn: &mut Self::Conn,
+        taken: Taken,
+        ttl: Duration,
+    ) -> impl Future<Output = sqlx::Result<()>> + Send;
 
     /// Whether the session is still in the transaction in which it locked the row. It may end savepoints.
-    fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
+    fn is_in(&self, conn: &mut Self::Conn, id: &RowId) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// Whether a statement of the body was refused because its session is in another transaction by now, which may not write.
     fn is_elsewhere(&self, error: &sqlx::Error) -> bool;
 
     /// Commits. Only after [`is_in`](Self::is_in) said yes.
-    fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<Committed>>;
+    fn commit(&self, conn: &mut Self::Conn, id: &RowId) -> impl Future<Output = sqlx::Result<Committed>> + Send;
 
     /// Rolls back the transaction in which the row was locked, in one message. False: the session was in another one, or in none.
-    fn undo<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
+    fn undo(&self, conn: &mut Self::Conn, id: &RowId) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// Rolls back, whatever is left of the transaction.
-    fn rollback<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>>;
+    fn rollback(&self, conn: &mut Self::Conn, id: &RowId) -> impl Future<Output = sqlx::Result<()>> + Send;
 
     /// Which of these holds still live, in one statement, asked from another session.
-    fn are_held<'a>(&'a self, conn: &'a mut Self::Conn, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>>;
+    fn are_held(&self, conn: &mut Self::Conn, ids: &[RowId]) -> impl Future<Output = sqlx::Result<Vec<bool>>> + Send;
 
     /// Whether somebody keeps this row locked, asked from another session.
-    fn is_locked<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        table: &'a RowTable,
-        key: &'a RowKey,
-    ) -> BoxFuture<'a, sqlx::Result<bool>>;
+    fn is_locked(
+        &self,
+        conn: &mut Self::Conn,
+        table: &RowTable,
+        key: &RowKey,
+    ) -> impl Future<Output = sqlx::Result<bool>> + Send;
 
     /// Whether a transaction whose commit had no answer was committed; `None` if the server does not know.
-    fn was_committed<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        id: &'a RowId,
-    ) -> BoxFuture<'a, sqlx::Result<Option<bool>>>;
+    fn was_committed(
+        &self,
+        conn: &mut Self::Conn,
+        id: &RowId,
+    ) -> impl Future<Output = sqlx::Result<Option<bool>>> + Send;
 
     /// Ends another session of this account. The server rolls its transaction back.
-    fn kill<'a>(&'a self, conn: &'a mut Self::Conn, session: i64) -> BoxFuture<'a, sqlx::Result<()>>;
+    fn kill(&self, conn: &mut Self::Conn, session: i64) -> impl Future<Output = sqlx::Result<()>> + Send;
 }
 
 /// The server's words about row locks.

@@ -65,8 +65,11 @@ impl<D: RowDialect> RowShared<D> {
     /// server ends it after a silence, even if other sessions ask about it.
     async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
         let (clock, before) = (&self.context.clock, held.heard_after());
-        if let Ok((Some(activity), server)) =
-            self.monitor.connection.ask(&held.id, |dialect, conn, id| dialect.activity(conn, id.session)).await
+        if let Ok((Some(activity), server)) = self
+            .monitor
+            .connection
+            .ask(&held.id, |dialect, conn, id| Box::pin(dialect.activity(conn, id.session)))
+            .await
             && server == *held.server
         {
             held.note_activity(activity, from);

@@ -6,8 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::Owner;
-
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
 use super::life::Life;
@@ -26,7 +24,7 @@ pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(400);
 pub(super) struct RowMonitor<D: RowDialect> {
     context: Arc<StoreContext<D>>,
     table: RowTable,
-    holds: WatchedHolds<HeldRow<D>>,
+    pub(super) holds: WatchedHolds<HeldRow<D>>,
     pub(super) connection: Arc<RowMonitorConnection<D>>,
 }
 
@@ -47,20 +45,6 @@ impl<D: RowDialect> RowMonitor<D> {
             holds: WatchedHolds::new(),
             connection: Arc::new(RowMonitorConnection::new(context, conn, server)),
         }
-    }
-
-    /// Watches the hold from now on. If its owner asks again, it gets this hold.
-    pub(super) fn add(&self, held: &Arc<HeldRow<D>>) {
-        self.holds.add(held.owner, held, held.since);
-    }
-
-    /// Unless the owner has another hold by now.
-    pub(super) fn remove(&self, held: &HeldRow<D>) {
-        self.holds.remove(&held.owner, held);
-    }
-
-    pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<HeldRow<D>>> {
-        self.holds.held_by(owner)
     }
 
     /// Looks at the holds for as long as the store lives.
@@ -103,7 +87,8 @@ impl<D: RowDialect> RowMonitor<D> {
             seen => return seen,
         }
         let about = (&self.table, &held.row);
-        let locked = self.connection.ask(&about, |dialect, conn, (table, row)| dialect.is_locked(conn, table, row));
+        let locked =
+            self.connection.ask(&about, |dialect, conn, (table, row)| Box::pin(dialect.is_locked(conn, table, row)));
         match locked.await {
             Ok((false, _)) => TransactionStatus::Ended,
             // Without an answer, as while the table's definition is being changed, only the record of a later holder could say more.
@@ -119,7 +104,7 @@ impl<D: RowDialect> RowMonitor<D> {
 
     async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<TransactionStatus> {
         let ids: Vec<_> = asked.iter().map(|(id, _)| id.clone()).collect();
-        match self.connection.ask(&ids, |dialect, conn, ids| dialect.are_held(conn, ids)).await {
+        match self.connection.ask(&ids, |dialect, conn, ids| Box::pin(dialect.are_held(conn, ids))).await {
             Ok((held, server)) if held.len() == asked.len() => asked
                 .iter()
                 .zip(held)

@@ -23,13 +23,14 @@ pub(super) struct RowMonitorConnection<D: RowDialect> {
 impl<D: RowDialect> RowMonitorConnection<D> {
     /// One that was opened just now.
     pub(super) fn new(context: &Arc<StoreContext<D>>, conn: D::Conn, server: String) -> Self {
-        let connection = MonitorConnection::new(&context.clock, D::connect, conn, server);
+        let connection =
+            MonitorConnection::new(&context.clock, |dialect: &D| Box::pin(dialect.connect()), conn, server);
         Self { context: context.clone(), connection }
     }
 
     /// Ends a session of this server, if it is still the same one. False if another server answers, as after a failover.
     pub(super) async fn kill(&self, session: &SessionMark, of: &Arc<str>) -> Result<bool> {
-        match self.ask(session, |dialect, conn, session| dialect.end_marked(conn, session)).await? {
+        match self.ask(session, |dialect, conn, session| Box::pin(dialect.end_marked(conn, session))).await? {
             (MarkedSession::OfAnotherAccount, server) if *server == **of => {
                 self.context.collisions.note_of_another_account();
                 Err(Error::outage(

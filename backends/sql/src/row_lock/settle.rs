@@ -129,7 +129,8 @@ impl<D: RowDialect> RowShared<D> {
 
     /// Whether the transaction was committed; `None` if the server does not know, or not yet.
     async fn outcome(&self, held: &HeldRow<D>) -> Result<Option<bool>> {
-        let asked = self.monitor.connection.ask(&held.id, |dialect, conn, id| dialect.was_committed(conn, id));
+        let asked =
+            self.monitor.connection.ask(&held.id, |dialect, conn, id| Box::pin(dialect.was_committed(conn, id)));
         let (answer, server) = asked.await?;
         if server == *held.server { Ok(answer) } else { Err(unknown("another server answers by now")) }
     }

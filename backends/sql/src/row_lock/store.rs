@@ -95,7 +95,7 @@ impl<D: RowDialect> RowLock<D> {
 
 impl<D: RowDialect> RowShared<D> {
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
-        if let Some(held) = self.monitor.held_by(&claim.owner) {
+        if let Some(held) = self.monitor.holds.held_by(&claim.owner) {
             let (shared, asked) = (self.clone(), held.clone());
             let confirming = ask_aside(async move { shared.confirm(&asked).await })?;
             if let Some(from) = confirming.await.unwrap_or_else(|_| Err(failed()))? {
@@ -165,7 +165,7 @@ impl<D: RowDialect> RowShared<D> {
         let undoing = ask_aside(async move {
             let undone = shared.undo(&freed).await;
             if undone.is_ok() {
-                shared.monitor.remove(&freed);
+                shared.monitor.holds.remove(&freed.owner, &freed);
             }
             if freed.record.is_reader {
                 shared.forget(&freed);

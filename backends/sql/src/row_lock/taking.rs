@@ -196,7 +196,7 @@ impl<D: RowDialect> RowShared<D> {
             &self.monitor.connection,
             &self.pending_attempts,
         ));
-        self.monitor.add(&held);
+        self.monitor.holds.add(held.owner, &held, held.since);
         Ok(held)
     }
 

@@ -9,6 +9,7 @@ use dlock_testkit::holds::{claim, take, token};
 use dlock_testkit::servers::{Instance, RedisSentinels, Sentinel};
 use dlock_testkit::wait_until;
 
+use super::promoted::order;
 use super::{MS, SECOND, blocking, name, open, refusal, standing_soon, take_soon, with};
 use crate::names;
 
@@ -133,9 +134,7 @@ async fn a_waiter_waits_through_a_failover_that_somebody_ordered() {
     let queued = async || set.primary().unwrap().ask(&format!("ZCARD {queue}")).unwrap() == "1";
     wait_until("the waiter is in the queue", queued).await.unwrap();
     let set = blocking(move || {
-        let old = set.primary().unwrap().port();
-        set.sentinels[0].ask("SENTINEL FAILOVER main").unwrap();
-        set.wait_for_failover(old).unwrap();
+        order(&set);
         set
     })
     .await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, ErrorKind, Result};
-use dlock_store::line;
+use dlock_store::{Seldom, line};
 
 use crate::connection::answer::answered;
 use crate::dialect::Dialect;
@@ -50,7 +50,12 @@ pub(crate) async fn wait_and_take<D: Dialect>(
                     line(move || tracing::debug!(%error, "a waiter of a lease row left its wait queue"));
                 }
                 // Each further wait would fail in the same way.
-                _ => line(move || tracing::warn!(%error, "waiters poll, because the server refuses their wait queue")),
+                _ => {
+                    static TOLD: Seldom = Seldom::new();
+                    TOLD.line(
+                        move || tracing::warn!(%error, "waiters poll, because the server refuses their wait queue"),
+                    );
+                }
             }
             sessions.pause();
             Outcome::Ask
