@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli::{BreakArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::find::find;
-use crate::output::{holder, note, print, print_json, quoted};
+use crate::output::{holder, note, print, print_json, quoted, visible};
 use crate::store::Store;
 
 pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) -> Result<Exit, Failure> {
@@ -38,17 +38,19 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
         return Ok(Exit::NO);
     }
     let by = order.by.clone().unwrap_or_else(operator);
+    let (shown_key, shown) = (shown, visible(shown));
     let whose = holder(&of_id.note);
     let lock = store.registry.lock(Key::from(&lock.key)).backend(&store.backend);
     let broken = lock.break_hold(order.hold).by(&by).because(&order.why);
     let broken = broken.await?;
     if json {
-        print_json(&json!({ "key": shown, "hold": order.hold.to_string(), "broken": broken }))?;
+        print_json(&json!({ "key": shown_key, "hold": order.hold.to_string(), "broken": broken }))?;
     } else if broken {
         print(&format!(
-            "broken: {shown}, the hold of {whose}, by {by}. The holder hears of it at its next renewal, after a third of its ttl at the \
+            "broken: {shown}, the hold of {whose}, by {}. The holder hears of it at its next renewal, after a third of its ttl at the \
              latest. `dlock show {}` tells who holds it now\n",
-            quoted(shown)
+            visible(&by),
+            quoted(&shown)
         ))?;
     } else {
         note(&format!("the hold {} has ended by itself", order.hold));

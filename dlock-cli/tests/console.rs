@@ -92,13 +92,12 @@ fn the_page_is_served_and_changes_nothing() {
 fn the_address_is_told_as_json_too() {
     let folder = TempDir::new().unwrap();
     let mut command = dlock(&folder, &["--json", "console", "--listen", "127.0.0.1:0"]);
-    let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(process.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut running = Running(command.stdout(Stdio::piped()).spawn().unwrap(), String::new());
+    let mut lines = BufReader::new(running.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     let mut told = String::new();
     while !told.ends_with('}') {
         told += &lines.next().unwrap();
     }
-    let _running = Running(process, String::new());
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert!(told["url"].as_str().unwrap().starts_with("http://127.0.0.1:"), "{told}");
 }

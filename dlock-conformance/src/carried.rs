@@ -53,8 +53,7 @@ async fn stands(fixture: &Fixture<'_>) -> Tested {
     let second = other.wait_on(&waiter, Some(waits), SLACK).await?;
     other.give_back(&second).await?;
     let third = one.wait_on(&next, Some(wake), SLACK).await?;
-    one.give_back(&third).await?;
-    Ok(())
+    one.give_back(&third).await
 }
 
 async fn too_late(fixture: &Fixture<'_>) -> Tested {

@@ -44,8 +44,7 @@ async fn after_contended(fixture: &Fixture<'_>) -> Tested {
     }
     let found = fixture.leftovers(&key).await?;
     ensure!(found.len() == before, "three refused attempts left something in the store: {}", found.join(", "));
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn abandoned_wait(fixture: &Fixture<'_>) -> Tested {
@@ -60,8 +59,7 @@ async fn abandoned_wait(fixture: &Fixture<'_>) -> Tested {
     let third = fixture.claim(&key, fixture.long())?;
     other.refused(&third, Queue::Leave, hold.validity).await?;
     one.renew(&hold, hold.validity).await?;
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn abandoned_grant(fixture: &Fixture<'_>) -> Tested {

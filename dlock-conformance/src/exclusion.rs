@@ -136,8 +136,7 @@ async fn second_owner(fixture: &Fixture<'_>) -> Tested {
     let hold = one.take(&first).await?;
     one.refused(&second, Queue::Leave, hold.validity).await?;
     other.refused(&second, Queue::Leave, hold.validity).await?;
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn asked_again(fixture: &Fixture<'_>) -> Tested {
@@ -154,8 +153,7 @@ async fn asked_again(fixture: &Fixture<'_>) -> Tested {
     one.give_back(&hold).await?;
     let next = fixture.claim(&key, fixture.long())?;
     let next = other.take_within(&next, SLACK).await?;
-    other.give_back(&next).await?;
-    Ok(())
+    other.give_back(&next).await
 }
 
 async fn armed_anew(fixture: &Fixture<'_>) -> Tested {
@@ -240,8 +238,7 @@ async fn untouched(fixture: &Fixture<'_>, one: &Client, other: &Client, holder: 
     let third = fixture.claim(&holder.claim.key, fixture.long())?;
     one.refused(&third, Queue::Leave, holder.validity).await?;
     other.renew(holder, holder.validity).await?;
-    other.give_back(holder).await?;
-    Ok(())
+    other.give_back(holder).await
 }
 
 async fn stranger(fixture: &Fixture<'_>) -> Tested {
@@ -265,8 +262,7 @@ async fn stranger(fixture: &Fixture<'_>) -> Tested {
         other.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, holder.validity).await?;
     }
     one.renew(&holder, holder.validity).await?;
-    one.give_back(&holder).await?;
-    Ok(())
+    one.give_back(&holder).await
 }
 
 async fn other_runtime(fixture: &Fixture<'_>) -> Tested {

@@ -66,8 +66,7 @@ async fn renewal_prolongs(fixture: &Fixture<'_>) -> Tested {
     tokio::time::sleep(fixture.short() / 3).await;
     one.in_time(validity)?;
     other.refused(&next, Queue::Leave, validity).await?;
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn renewal_after_end(fixture: &Fixture<'_>) -> Tested {
@@ -184,6 +183,5 @@ async fn lease_left(fixture: &Fixture<'_>) -> Tested {
         let most = fixture.profile.takeover(hold.validity.granted);
         ensure!(left <= most, "a lease of {:?} was reported with {left:?} left", hold.validity.granted);
     }
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }

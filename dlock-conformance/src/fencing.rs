@@ -130,8 +130,7 @@ async fn repeated(fixture: &Fixture<'_>) -> Tested {
     let (first, second) = (fixture.token(&hold)?, fixture.token(&again)?);
     // The token may rise: if the store counts with a separate command, a lost reply has used up a number.
     ensure!(first <= second, "a repeated request lowered the token from {first} to {second}");
-    one.give_back(&again).await?;
-    Ok(())
+    one.give_back(&again).await
 }
 
 async fn over_restart(fixture: &Fixture<'_>) -> Tested {
@@ -141,8 +140,7 @@ async fn over_restart(fixture: &Fixture<'_>) -> Tested {
     let one = fixture.client().await?;
     let hold = one.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
     risen(fixture, seen, &hold, "a restart")?;
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn hold_over_restart(fixture: &Fixture<'_>) -> Tested {
@@ -158,8 +156,7 @@ async fn hold_over_restart(fixture: &Fixture<'_>) -> Tested {
         pause(50).await;
     }
     one.renew(&hold, hold.validity).await?;
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 /// Makes a few grants, so that a counter that begins again is noticed.

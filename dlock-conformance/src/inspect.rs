@@ -39,8 +39,7 @@ async fn holds_have_ids(fixture: &Fixture<'_>) -> Tested {
     ensure!(holder.token.is_none() || holder.token == token, "the token {token:?} is shown as {:?}", holder.token);
     let left = holder.lease_left.unwrap_or_default();
     ensure!(left <= hold.claim.ttl, "a ttl of {:?} is shown with {left:?} left", hold.claim.ttl);
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn refusals_name_the_holder(fixture: &Fixture<'_>) -> Tested {
@@ -87,8 +86,7 @@ async fn waiters_named(fixture: &Fixture<'_>) -> Tested {
     let left = named(inspects, &key, 9).await?;
     ensure!(left == [second.note.clone()], "only {} waits, and {left:?} are named", second.note);
     other.backend.abandon(&second).await?;
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn named(store: &dyn Inspect, key: &LockKey, limit: usize) -> Tested<Vec<Note>> {
@@ -104,8 +102,7 @@ async fn broken(fixture: &Fixture<'_>) -> Tested {
     ensure!(break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?, "a hold that is held was not broken");
     one.lost(&hold).await?;
     let next = other.take(&fixture.claim(&key, fixture.long())?).await?;
-    other.give_back(&next).await?;
-    Ok(())
+    other.give_back(&next).await
 }
 
 async fn record_is_left(fixture: &Fixture<'_>) -> Tested {
@@ -120,8 +117,7 @@ async fn record_is_left(fixture: &Fixture<'_>) -> Tested {
     let another = other.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
     let others = inspect(&other.backend)?.record_of(&another).await?;
     ensure!(others.is_none(), "another hold has the record {others:?}");
-    other.give_back(&another).await?;
-    Ok(())
+    other.give_back(&another).await
 }
 
 async fn breaking_compares(fixture: &Fixture<'_>) -> Tested {
@@ -133,8 +129,7 @@ async fn breaking_compares(fixture: &Fixture<'_>) -> Tested {
     let newer = one.take(&fixture.claim(&key, fixture.long())?).await?;
     ensure!(!break_by(&other, &key, id).await?, "an earlier hold is reported as broken");
     one.renew(&newer, newer.validity).await?;
-    one.give_back(&newer).await?;
-    Ok(())
+    one.give_back(&newer).await
 }
 
 async fn listed(fixture: &Fixture<'_>) -> Tested {
@@ -185,8 +180,7 @@ async fn released_is_not_listed(fixture: &Fixture<'_>) -> Tested {
     let listed = list(&other, &prefix, 100).await?;
     let only = BTreeSet::from([other.lock_of(&kept)?]);
     ensure!(listed == only, "the listing has {listed:?} beside the held lock");
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 /// All pages of a listing. An entry that is not held when `look` checks it counts as not listed.

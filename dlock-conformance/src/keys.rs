@@ -140,8 +140,7 @@ async fn longest(fixture: &Fixture<'_>) -> Tested {
     drop(other.refused(&waiter, Queue::until(until), hold.validity).await?);
     other.backend.abandon(&waiter).await?;
     one.renew(&hold, hold.validity).await?;
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn apart(fixture: &Fixture<'_>) -> Tested {
@@ -152,8 +151,7 @@ async fn apart(fixture: &Fixture<'_>) -> Tested {
     let next = fixture.claim(&kept.claim.key, fixture.long())?;
     other.refused(&next, Queue::Leave, kept.validity).await?;
     one.renew(&kept, kept.validity).await?;
-    one.give_back(&kept).await?;
-    Ok(())
+    one.give_back(&kept).await
 }
 
 async fn in_one_batch(fixture: &Fixture<'_>) -> Tested {

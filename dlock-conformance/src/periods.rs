@@ -55,8 +55,7 @@ async fn earlier_period(fixture: &Fixture<'_>) -> Tested {
     };
     one.give_back(&hold).await?;
     let next = other.wait_on(&claim, Some(wake), SLACK * 2).await?;
-    other.end(&next, None, Some(SUCCEEDED)).await?;
-    Ok(())
+    other.end(&next, None, Some(SUCCEEDED)).await
 }
 
 async fn offset(fixture: &Fixture<'_>) -> Tested {
@@ -149,6 +148,5 @@ async fn without_period(fixture: &Fixture<'_>) -> Tested {
     let plain = one.take(&fixture.claim(&key, fixture.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
     let run = one.take(&fixture.claim_once(again(once), &key, fixture.long())?).await?;
-    one.end(&run, None, Some(RunEnd::Failed)).await?;
-    Ok(())
+    one.end(&run, None, Some(RunEnd::Failed)).await
 }

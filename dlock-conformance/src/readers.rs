@@ -90,8 +90,7 @@ async fn gave_up(fixture: &Fixture<'_>) -> Tested {
     other.backend.abandon(&writer).await?;
     let next = one.take_within(&fixture.claim_as(Mode::Read, &key, fixture.long())?, SLACK).await?;
     one.give_back(&next).await?;
-    one.give_back(&reader).await?;
-    Ok(())
+    one.give_back(&reader).await
 }
 
 async fn silent_reader(fixture: &Fixture<'_>) -> Tested {

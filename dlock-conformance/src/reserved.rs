@@ -57,8 +57,7 @@ async fn prolongs(fixture: &Fixture<'_>) -> Tested {
         validity = answer?.1;
         other.refused(&next, Queue::Leave, validity).await?;
     }
-    one.give_back(&hold).await?;
-    Ok(())
+    one.give_back(&hold).await
 }
 
 async fn kept(fixture: &Fixture<'_>) -> Tested {
@@ -104,6 +103,5 @@ async fn awaited(fixture: &Fixture<'_>) -> Tested {
     reserve(&one, &hold).await?;
     one.give_back(&hold).await?;
     let next = other.wait_on(&waiter, Some(wake), fixture.long()).await?;
-    other.give_back(&next).await?;
-    Ok(())
+    other.give_back(&next).await
 }

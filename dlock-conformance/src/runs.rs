@@ -94,8 +94,7 @@ async fn goes_on(fixture: &Fixture<'_>) -> Tested {
     ensure!(found.len() == before, "callers that came too late left something in the store: {}", found.join(", "));
     // The owner of the run itself gets its hold again.
     one.take(&hold.claim).await?;
-    one.end(&hold, None, Some(SUCCEEDED)).await?;
-    Ok(())
+    one.end(&hold, None, Some(SUCCEEDED)).await
 }
 
 async fn one_of_those_who_wait(fixture: &Fixture<'_>) -> Tested {
@@ -186,8 +185,7 @@ async fn abandoned_rerun(fixture: &Fixture<'_>) -> Tested {
     )
     .await?;
     let hold = one.take(&fixture.claim_once(again(once), &key, fixture.long())?).await?;
-    one.end(&hold, None, Some(SUCCEEDED)).await?;
-    Ok(())
+    one.end(&hold, None, Some(SUCCEEDED)).await
 }
 
 async fn asks_again(fixture: &Fixture<'_>) -> Tested {
@@ -200,8 +198,7 @@ async fn asks_again(fixture: &Fixture<'_>) -> Tested {
         Attempt::Acquired(hold) => hold,
         answer => return Err(Stop::Failed(format!("a claim that asked again for its own run got {answer:?}"))),
     };
-    one.end(&hold, None, Some(SUCCEEDED)).await?;
-    Ok(())
+    one.end(&hold, None, Some(SUCCEEDED)).await
 }
 
 async fn died(fixture: &Fixture<'_>) -> Tested {
@@ -233,8 +230,7 @@ async fn rerun(fixture: &Fixture<'_>) -> Tested {
     };
     let early = hold.validity.deadline().since(fixture.clock.now());
     ensure!(early.is_zero(), "a run was started again {early:?} before its lease had ended");
-    one.end(&second, None, Some(RunEnd::Failed)).await?;
-    Ok(())
+    one.end(&second, None, Some(RunEnd::Failed)).await
 }
 
 /// As after a cancelled caller: the lock is free, and the result of the run is not known.
@@ -252,8 +248,7 @@ async fn given_back(fixture: &Fixture<'_>) -> Tested {
     let second = one.wait_on(&claim, Some(wake), SLACK * 2).await?;
     one.give_back(&second).await?;
     let third = one.take(&fixture.claim_once(once, &key, fixture.long())?).await?;
-    one.end(&third, None, Some(SUCCEEDED)).await?;
-    Ok(())
+    one.end(&third, None, Some(SUCCEEDED)).await
 }
 
 async fn waits_to_rerun(fixture: &Fixture<'_>) -> Tested {

@@ -23,8 +23,7 @@ async fn settled(fixture: &Fixture<'_>) -> Tested {
     ensure!(fixture.is_final(&hold).await?, "work was settled, and is not final");
     one.give_back(&hold).await?;
     let next = other.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
-    other.give_back(&next).await?;
-    Ok(())
+    other.give_back(&next).await
 }
 
 async fn released(fixture: &Fixture<'_>) -> Tested {
@@ -56,6 +55,5 @@ async fn has_work(fixture: &Fixture<'_>) -> Tested {
     ensure!(!client.settle()?.has_work(&hold), "a hold in which nobody has worked has work");
     fixture.work(&hold).await?;
     ensure!(client.settle()?.has_work(&hold), "a hold in which its body has worked has no work");
-    client.give_back(&hold).await?;
-    Ok(())
+    client.give_back(&hold).await
 }

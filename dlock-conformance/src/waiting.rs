@@ -44,8 +44,7 @@ async fn in_order(fixture: &Fixture<'_>) -> Tested {
 async fn serve(client: Client, claim: Arc<Claim>, wake: Wake, number: usize, served: Arc<Mutex<Vec<usize>>>) -> Tested {
     let hold = client.wait_on(&claim, Some(wake), Duration::from_secs(40)).await?;
     served.lock().unwrap_or_else(PoisonError::into_inner).push(number);
-    client.give_back(&hold).await?;
-    Ok(())
+    client.give_back(&hold).await
 }
 
 async fn woken_by_release(fixture: &Fixture<'_>) -> Tested {
@@ -150,6 +149,5 @@ async fn dead_waiter(fixture: &Fixture<'_>) -> Tested {
     one.give_back(&hold).await?;
     let bound = fixture.takeover(fixture.short().max(Duration::from_secs(1)));
     let next = other.wait(&fixture.claim(&key, fixture.long())?, bound).await?;
-    other.give_back(&next).await?;
-    Ok(())
+    other.give_back(&next).await
 }

@@ -18,8 +18,8 @@ use crate::pages::OpenPage;
 use crate::sections;
 use crate::shared::Shared;
 
-/// A stream without news shows by this that it lives, and learns that its reader is gone. The page takes three times as long for the
-/// end of the connection.
+/// A stream without news shows by this that it lives, and learns that its reader is gone. The page takes a connection for dead that
+/// has been silent for three times as long (`SILENCE` in `page.js`).
 const SIGN_OF_LIFE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn live(State(shared): State<Arc<Shared>>, Query(view): Query<View>) -> Response {

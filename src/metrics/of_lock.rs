@@ -101,12 +101,12 @@ impl OfLock {
                 self.add_one("dlock_unsettled_total", "kind", kind.as_str());
             }
             Event::Renewed { remaining, ttl, held } => {
-                self.renewed.increment(1);
-                self.lease_left.record(remaining.div_duration_f64(*ttl));
-                // The histogram knows a hold only when it has ended.
+                // The histogram of holds knows a hold only when it has ended.
                 if self.max_hold.is_near(*held) {
                     metrics::counter!("dlock_renewals_near_max_hold_total", self.labels.clone()).increment(1);
                 }
+                self.renewed.increment(1);
+                self.lease_left.record(remaining.div_duration_f64(*ttl));
             }
             Event::RenewalFailed { .. } => self.add_one("dlock_renewals_total", "outcome", "failed"),
             Event::ReleaseFailed { .. } => {

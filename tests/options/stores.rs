@@ -153,12 +153,13 @@ pub(crate) fn is_busy<T: std::fmt::Debug>(result: Result<T, Error>) {
 
 /// Calls again after an outage: so ends a short wait if the store's first answer comes too late, as on a busy machine.
 pub(crate) async fn answered<T>(call: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
-    loop {
+    for _ in 0..10 {
         match call().await {
             Err(error) if *error.kind() == ErrorKind::Outage => {}
             end => return end,
         }
     }
+    panic!("no call had an answer in time: nothing is proven");
 }
 
 /// Waits until so many callers of this process wait for a lock that is held. One more is refused then; until then it waits

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, LockKey};
 
 /// The most holds that a process has in a row while another process waits.
-pub(super) const MOST_HOLDS: u32 = 8;
+pub(super) const MOST_HOLDS: u32 = dlock_store::Streaks::SHARE;
 
 /// Holds with a longer pause between them are not one streak.
 const STREAK_PAUSE: Duration = Duration::from_secs(1);

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 
-use dlock_contract::{Error, ErrorKind, Health, LockKey, Result};
+use dlock_contract::{Error, ErrorKind, LockKey, Result};
 use dlock_store::Address;
 use sha2::{Digest, Sha256};
 
@@ -75,17 +75,9 @@ pub struct SplitNamespace {
 }
 
 impl SplitNamespace {
-    /// The report of a probe with what a look for such a namespace has found. A look that fails makes no store unready.
+    /// The finding of a probe.
     #[must_use]
-    pub fn told(found: Result<Option<Self>>, health: Health) -> Health {
-        match found {
-            Ok(None) => health,
-            Ok(Some(split)) => health.finding(split.finding()),
-            Err(error) => health.finding(format!("other tables of dlock in this database could not be read: {error}")),
-        }
-    }
-
-    fn finding(&self) -> String {
+    pub fn finding(&self) -> String {
         let Self { namespace, other, has_same_locks } = self;
         let why = match has_same_locks {
             true => "Its locks exclude each other, but the tokens of the two tables are counted apart, and would fall",

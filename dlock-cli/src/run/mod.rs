@@ -20,7 +20,7 @@ use dlock::{Error, ErrorKind, Guard, Key, Lock, LossCause, OncePer, Registry};
 use crate::cli::{OnLost, RunArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::find::alike;
-use crate::output::{note, quoted};
+use crate::output::{note, quoted, words};
 use crate::store::Store;
 use crate::wait::spinner;
 use child::Child;
@@ -35,6 +35,9 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// How long the store is given for the release at the end.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+
+/// The same for a lock that was lost because nobody renewed it in time.
+const SHORT_RELEASE_LIMIT: Duration = Duration::from_secs(2);
 
 pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Failure> {
     let mut signals = Signals::new()?;
@@ -69,12 +72,16 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
     };
     let outcome = under_lock(&run, &guard, &mut signals).await;
     let released = guard.release().await;
-    // A lease that has ended needs no release.
+    // A lease that has ended is free without a release, unless the answer to a renewal was lost.
     let is_over = matches!(&released, Err(error) if *error.kind() == ErrorKind::Lost(LossCause::Deadline));
-    let report = store.registry.shutdown(if is_over { Duration::ZERO } else { RELEASE_LIMIT }).await;
-    if report.unconfirmed > 0 && !is_over {
-        let ttl = humantime::format_duration(run.ttl);
-        note(&format!("the store has not confirmed the release of {}, which is free after {ttl} at most", shown(&run)));
+    let backend = store.registry.backend(Some(&store.backend)).await?;
+    let report = store.registry.shutdown(if is_over { SHORT_RELEASE_LIMIT } else { RELEASE_LIMIT }).await;
+    if report.unconfirmed > 0 {
+        let bound = words(backend.profile().takeover(run.ttl));
+        note(&format!(
+            "the store has not confirmed the release of {}, which is free after {bound} at most",
+            shown(&run)
+        ));
     }
     let exit = outcome?;
     match released {

@@ -139,7 +139,7 @@ fn a_release_that_the_store_has_not_confirmed_is_told() {
     let ended = ran.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(0), "{said}");
-    assert!(said.contains(&format!("has not confirmed the release of '{key}', which is free after 1m")), "{said}");
+    assert!(said.contains(&format!("has not confirmed the release of '{key}', which is free after 1m 2s")), "{said}");
 }
 
 fn json(output: &Output) -> serde_json::Value {

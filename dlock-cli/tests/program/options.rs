@@ -42,16 +42,16 @@ fn an_order_that_the_store_does_not_keep_is_refused() {
 fn a_run_whose_process_was_killed_is_repeated_if_the_option_says_so() {
     for (rerun, again) in [(&["--rerun", "on-crash"][..], 0), (&[], 75)] {
         let store = Store::new();
-        let start = |script: &str| {
+        let start = |ttl, script| {
             let words =
-                [&["run", "--ttl", "1s", "--wait", "1m", "--once-per", "366d"], rerun, &["year", "sh", "-c", script]];
+                [&["run", "--ttl", ttl, "--wait", "1m", "--once-per", "366d"], rerun, &["year", "sh", "-c", script]];
             store.dlock(&words.concat())
         };
-        let process = start("echo runs; sleep 1000").stdout(Stdio::piped()).spawn().unwrap();
+        let process = start("1s", "echo runs; sleep 1000").stdout(Stdio::piped()).spawn().unwrap();
         let mut killed = Holder::of(process);
         killed.line();
         killed.process.kill().unwrap();
-        assert_eq!(code(&start("true").output().unwrap()), again, "{rerun:?}");
+        assert_eq!(code(&start("1m", "true").output().unwrap()), again, "{rerun:?}");
     }
 }
 

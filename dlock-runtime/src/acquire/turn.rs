@@ -190,6 +190,11 @@ impl Acquisition {
                 Some(Err(known)) => known,
                 None if look_at < until => {
                     self.look_at_neighbours();
+                    if waiting.is_behind_a_wait() {
+                        // A reader could share the lock with the enclosing call, but stands behind a writer that waits for that call.
+                        let shared = self.shared.clone();
+                        shared.shutdown.or_bounded(Box::pin(self.check_other_names(true))).await??;
+                    }
                     continue;
                 }
                 None => waiting.known(),

@@ -22,6 +22,8 @@ const QUIET_TIME: Duration = Duration::from_secs(5);
 /// The time between two lines about one outage.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
+const NO_LONGER: &str = "the store no longer fails";
+
 /// A failure that comes this long after the last one begins another outage, if the store has answered meanwhile.
 const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
 
@@ -30,6 +32,7 @@ const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
 pub(crate) struct OutageLog {
     /// Whether there is an outage. While all stores answer, an answer costs one load.
     has_outages: AtomicBool,
+    has_ended: AtomicBool,
     outages: Mutex<HashMap<Arc<str>, Outage>>,
 }
 
@@ -80,6 +83,9 @@ impl Counts {
 impl OutageLog {
     /// Notes a failed request.
     pub(crate) fn note_failure(&self, store: &StoreLabel, failed: Failed, why: Why<'_>, now: BootInstant) {
+        if self.has_ended.load(Ordering::Relaxed) {
+            return;
+        }
         let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
@@ -109,7 +115,7 @@ impl OutageLog {
         let before = outages.insert(store.name.clone(), outage);
         drop(outages);
         if let Some(before) = before {
-            before.tell_end();
+            before.tell_end(NO_LONGER);
         }
         line(move || {
             let (backend, host) = (&*store.name, store.host.as_deref());
@@ -149,15 +155,15 @@ impl OutageLog {
         self.has_outages.store(!outages.is_empty(), Ordering::Relaxed);
         drop(outages);
         if let Some(ended) = ended {
-            ended.tell_end();
+            ended.tell_end(NO_LONGER);
         }
     }
 
-    /// Tells of each outage whose end nobody will tell: the registry is shut down.
+    /// Tells of each outage that lasts at the shutdown of the registry. Later failures are no outages.
     pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Relaxed);
         let outages = std::mem::take(&mut *self.outages());
-        self.has_outages.store(false, Ordering::Relaxed);
-        outages.values().for_each(Outage::tell_end);
+        outages.values().for_each(|outage| outage.tell_end("the registry is shut down while the store fails"));
     }
 
     fn outages(&self) -> MutexGuard<'_, HashMap<Arc<str>, Outage>> {
@@ -166,14 +172,9 @@ impl OutageLog {
 }
 
 impl Outage {
-    fn tell_end(&self) {
+    fn tell_end(&self, text: &'static str) {
         let lasted = self.answered.unwrap_or(self.last).since(self.since);
         let (counts, store) = (self.counts, self.store.clone());
-        let text = if self.answered.is_some() {
-            "the store no longer fails"
-        } else {
-            "no more is asked of the store, which fails"
-        };
         line(move || {
             let (backend, host) = (&*store.name, store.host.as_deref());
             tracing::warn!(
@@ -312,13 +313,11 @@ mod tests {
             log.note_answer("back", || clock.now());
             told(&lines);
             log.end();
-            let mut last = told(&lines);
-            last.sort();
-            let texts = ["no more is asked of the store, which fails", "the store no longer fails"];
-            assert_eq!(last.len(), 2, "{last:?}");
-            for text in texts {
-                assert!(last.iter().any(|line| line.contains(text) && line.contains("failed_calls=1")), "{last:?}");
-            }
+            let last = told(&lines);
+            let is_told =
+                |line: &String| line.contains("is shut down while the store fails") && line.contains("failed_calls=1");
+            assert!(last.len() == 2 && last.iter().all(is_told), "{last:?}");
+            log.note_failure(&store("silent"), Failed::Release, why(&reason), clock.now());
             log.end();
             assert!(told(&lines).is_empty());
         });

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use dlock_contract::LockKey;
 use dlock_store::is_forked;
 
-use super::key_queue::{KeyQueue, KnownState, Waiter};
+use super::key_queue::{KeyQueue, KnownState, TurnState, Waiter};
 use super::local_queue::{LocalQueue, Table, call_next};
 use super::turn::Turn;
 use crate::sync::{MutexGuard, planted};
@@ -33,6 +33,12 @@ impl Waiting {
                 waiter.request.max_ahead = None;
             }
         });
+    }
+
+    /// Whether the caller with the turn waits for others, which the store has told it.
+    pub(crate) fn is_behind_a_wait(&self) -> bool {
+        let waits = |key_queue: &mut KeyQueue| key_queue.state() == Some(TurnState::Waits);
+        self.queue.with(&self.key, waits).unwrap_or(false)
     }
 
     /// The state of the lock, as far as it is known, for a caller whose wait is over.

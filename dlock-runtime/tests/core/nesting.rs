@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use dlock_contract::Backend;
-use dlock_runtime::{Clock, Error, ErrorKind, Held, LockKey, Wait, current, inherit};
+use dlock_runtime::{Clock, Error, ErrorKind, Held, LockKey, Mode, Wait, current, inherit};
 use futures::FutureExt;
 
 use crate::support::{LONG, Op, SECOND, Step, World, calm, freed, full, test};
@@ -122,6 +122,27 @@ fn a_call_that_would_wait_for_itself_by_another_client_of_the_store_is_told() {
         assert_eq!(error.kind(), &ErrorKind::WaitTimeout);
         calm().await;
         freed(&world, "k").await;
+    });
+}
+
+#[test]
+fn a_nested_reader_behind_a_writer_that_waits_for_the_outer_one_is_told() {
+    test(async {
+        let world = World::new();
+        world.registry.install("other", world.memory.clone()).unwrap();
+        let by_other = |mode| world.lock("k").backend("other").mode(mode).wait(LONG);
+        let (writer, reader) = (by_other(Mode::Write), by_other(Mode::Read));
+        let outer = world.lock("k").mode(Mode::Read).run(|_| async {
+            let waits = tokio::spawn(async move { writer.acquire().await.unwrap().release().await });
+            calm().await;
+            (reader.acquire().await.map(drop), waits)
+        });
+        let (refused, waits) = world.pass_until(SECOND / 10, outer).await.unwrap();
+        assert_eq!(refused.unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+        world.pass_until(SECOND / 10, waits).await.unwrap().unwrap();
+        // A reader that nobody keeps waiting shares the lock with the enclosing call.
+        let reader = by_other(Mode::Read);
+        world.lock("k").mode(Mode::Read).run(|_| reader.acquire()).await.unwrap().unwrap().release().await.unwrap();
     });
 }
 

@@ -136,7 +136,7 @@ fn a_shutdown_in_an_outage_says_what_has_failed() {
         world.pass_until(SECOND, world.registry.shutdown(SECOND)).await;
         until("the last line", || warnings(store).len() == 2).await;
         let told = warnings(store);
-        assert!(told[1].starts_with("no more is asked of the store, which fails"), "{told:?}");
+        assert!(told[1].starts_with("the registry is shut down while the store fails"), "{told:?}");
     });
 }
 

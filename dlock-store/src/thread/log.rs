@@ -3,6 +3,7 @@
 //! On a caller's thread a line is written at once. Lines of our own thread are written by a thread of their own, so that a
 //! layer that blocks delays lines and no renewal. No panic of a layer comes out of here: it costs one line.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -48,30 +49,41 @@ pub fn line(write: impl FnOnce() + Send + 'static) {
 ///
 /// ```
 /// static TOLD: dlock_store::Seldom = dlock_store::Seldom::new();
-/// TOLD.line(|| tracing::warn!(target: "dlock", "waiters poll, because the account may not subscribe"));
+/// let (host, reason) = ("10.0.0.7:6379", "NOPERM");
+/// TOLD.line(reason, move || tracing::warn!(target: "dlock", host, reason, "waiters poll"));
 /// ```
 #[derive(Debug)]
-pub struct Seldom(Mutex<Option<Instant>>);
+pub struct Seldom(Mutex<BTreeMap<String, Instant>>);
 
-/// The time between two lines.
+/// The time between two equal lines.
 const SELDOM: Duration = Duration::from_secs(60);
+
+/// The most lines that are remembered.
+const MOST_REMEMBERED: usize = 64;
 
 impl Seldom {
     /// The next line passes.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "each is a static beside its line")]
     pub const fn new() -> Self {
-        Self(Mutex::new(None))
+        Self(Mutex::new(BTreeMap::new()))
     }
 
-    /// Writes the line, if none has passed for a minute. See [`line()`].
-    pub fn line(&self, write: impl FnOnce() + Send + 'static) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.is_none_or(|last| last.elapsed() >= SELDOM) {
-            *last = Some(Instant::now());
-            drop(last);
+    /// Writes the line, if none that is equal in `what` has passed for a minute. See [`line()`].
+    pub fn line(&self, what: impl ToString, write: impl FnOnce() + Send + 'static) {
+        if self.passes(what.to_string(), Instant::now()) {
             line(write);
         }
+    }
+
+    fn passes(&self, what: String, now: Instant) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.retain(|_, last| now.duration_since(*last) < SELDOM);
+        let passes = last.len() < MOST_REMEMBERED && !last.contains_key(&what);
+        if passes {
+            last.insert(what, now);
+        }
+        passes
     }
 }
 
@@ -137,14 +149,11 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_lines_one_passes_at_once() {
-        let (told, written) = (Seldom::new(), std::sync::Arc::new(AtomicU64::new(0)));
-        for _ in 0..50 {
-            let written = written.clone();
-            told.line(move || {
-                written.fetch_add(1, Ordering::Relaxed);
-            });
-        }
-        assert_eq!(written.load(Ordering::Relaxed), 1);
+    fn of_equal_lines_one_passes_in_a_minute() {
+        let (told, now) = (Seldom::new(), Instant::now());
+        let passed = |what: &str, at: Duration| (0..50).filter(|_| told.passes(what.into(), now + at)).count();
+        assert_eq!((passed("one", Duration::ZERO), passed("two", Duration::ZERO)), (1, 1));
+        assert_eq!((passed("one", SELDOM / 2), passed("one", SELDOM)), (0, 1));
+        assert!((0..1000).filter(|number: &u32| told.passes(number.to_string(), now + SELDOM)).count() < 100);
     }
 }

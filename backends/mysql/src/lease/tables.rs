@@ -6,7 +6,7 @@
 //! `MERGE_THRESHOLD` says that they are full enough.
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{ServerTable, SplitNamespace, TableNames, TableServer, TableSet};
+use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -198,8 +198,10 @@ pub(crate) async fn health(conn: &mut MySqlConnection, names: &TableNames) -> Re
         cluster::variables()
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut *conn).await.map_err(fault)?;
-    let split = other_tables::namespace_in_both(conn, names).await.map_err(fault);
-    let mut health = SplitNamespace::told(split, Health::new().role("primary"));
+    let mut health = Health::new().role("primary");
+    if let Some(split) = other_tables::namespace_in_both(conn, names).await.map_err(fault)? {
+        health = health.finding(split.finding());
+    }
     for row in &rows {
         let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
         health = match (name.as_str(), value.as_str()) {

@@ -33,6 +33,9 @@ const NAMED_TOO: &str = "SELECT 1 FROM `{other}` WHERE name = ? AND word = ?";
 /// The errors of a table that is another program's, has gone, is damaged, or that the account may not read.
 const NOT_READ: [u16; 9] = [1054, 1142, 1143, 1146, 1194, 1195, 1812, 1814, 1932];
 
+/// Another session has kept a table for too long.
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
+
 /// The most tables that one probe reads.
 const MOST_OF_A_PROBE: usize = 16;
 
@@ -41,7 +44,12 @@ pub(crate) async fn namespace_in_both(
     conn: &mut MySqlConnection,
     names: &TableNames,
 ) -> sqlx::Result<Option<SplitNamespace>> {
-    let Some((other, row)) = first_row(conn, names, IN_BOTH, &[], MOST_OF_A_PROBE).await? else { return Ok(None) };
+    let found = match first_row(conn, names, IN_BOTH, &[], MOST_OF_A_PROBE).await {
+        // Whoever changes another table keeps no store from being ready.
+        Err(error) if number(&error) == Some(LOCK_WAIT_TIMEOUT) => return Ok(None),
+        found => found?,
+    };
+    let Some((other, row)) = found else { return Ok(None) };
     let name: String = row.try_get(0)?;
     let namespace = name.trim_start_matches("way:").to_owned();
     Ok(Some(SplitNamespace { namespace, other, has_same_locks: row.try_get_unchecked(1)? }))

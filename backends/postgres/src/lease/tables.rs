@@ -5,7 +5,7 @@
 //! vacuum.
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{ServerTable, SplitNamespace, TableNames, TableServer, TableSet};
+use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
@@ -209,8 +209,10 @@ pub(crate) async fn health(conn: &mut PgConnection, names: &TableNames) -> Resul
         current_setting('full_page_writes') = 'on'";
     let row = sqlx::raw_sql(sql).fetch_one(&mut *conn).await.map_err(fault)?;
     let version: String = row.try_get(0).map_err(fault)?;
-    let health = Health::new().version(format!("PostgreSQL {version}")).role("primary");
-    let health = SplitNamespace::told(other_tables::namespace_in_both(conn, names).await, health);
+    let mut health = Health::new().version(format!("PostgreSQL {version}")).role("primary");
+    if let Some(split) = other_tables::namespace_in_both(conn, names).await? {
+        health = health.finding(split.finding());
+    }
     Ok(match row.try_get(1).map_err(fault)? {
         true => health,
         false => health.finding(

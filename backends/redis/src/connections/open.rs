@@ -162,7 +162,7 @@ fn check_first(answers: &[Value]) -> Result<()> {
         },
         Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) => {
             static TOLD: Seldom = Seldom::new();
-            TOLD.line(|| {
+            TOLD.line("ROLE", || {
                 tracing::warn!(
                     "the Redis user may not run ROLE, so dlock cannot see whether the server is the primary"
                 );

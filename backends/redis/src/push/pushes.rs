@@ -98,7 +98,10 @@ impl Pushes {
         let (Some(nodes), Some(servers)) = (nodes, self.connections.cluster()) else { return false };
         if let Err(error) = servers.subscribe(&nodes, slot, &channel(&self.process, slot)).await {
             static TOLD: Seldom = Seldom::new();
-            TOLD.line(move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"));
+            TOLD.line(
+                error.to_string(),
+                move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"),
+            );
             return false;
         }
         let mut slots = lock(&self.slots);

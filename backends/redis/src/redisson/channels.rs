@@ -263,7 +263,7 @@ fn allowed(answer: Result<()>) -> Result<bool> {
         Err(error) if error.is_retryable() => Err(error),
         Err(error) => {
             static TOLD: Seldom = Seldom::new();
-            TOLD.line(move || {
+            TOLD.line(error.to_string(), move || {
                 tracing::warn!(%error, "Redis does not notify this process of releases of a lock, so its waiters poll");
             });
             Ok(false)

@@ -77,7 +77,7 @@ pub trait NamedDialect: Dialect {
         ask: NamedAsk<'_>,
     ) -> impl Future<Output = sqlx::Result<NamedDrawn>> + Send {
         let _ = (conn, session, ask);
-        Box::pin(async { Err(sqlx::Error::Protocol("the server does not take both in one message".into())) })
+        std::future::ready(Err(sqlx::Error::Protocol("the server does not take both in one message".into())))
     }
 
     /// Which session of the server answers on this connection.

@@ -186,7 +186,7 @@ fn a_guard_says_when_it_begins_and_when_it_is_over_and_each_once() {
     }
     let begin = log.text();
     assert!(
-        lines() == 1 && begin.contains("dlock takes no new lock there until") && begin.contains("cache:6379/0"),
+        lines() == 1 && begin.contains("it grants no new lock for this time") && begin.contains("cache:6379/0"),
         "{begin}"
     );
     clock.advance(SECOND * 9);

@@ -53,6 +53,7 @@ pub(crate) async fn wait_and_take<D: Dialect>(
                 _ => {
                     static TOLD: Seldom = Seldom::new();
                     TOLD.line(
+                        error.to_string(),
                         move || tracing::warn!(%error, "waiters poll, because the server refuses their wait queue"),
                     );
                 }
