@@ -1,4 +1,4 @@
-//! What fails, and what is refused, is counted by its kind.
+//! Failures and refusals are counted by their kind.
 
 use std::time::Duration;
 

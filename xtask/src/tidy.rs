@@ -141,7 +141,7 @@ fn unfinished(source: &Source) -> Vec<Finding> {
     source.find(&needles, |needle| format!("`{needle}` is not finished work"))
 }
 
-/// What a program has without asking for it: no metrics, no console, no client of a server.
+/// The default features: no metrics, no console, no client of a server.
 const DEFAULT_FEATURES: &str = r#"default = ["macros", "memory"]"#;
 
 fn features(source: &Source) -> Vec<Finding> {

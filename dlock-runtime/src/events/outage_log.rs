@@ -32,6 +32,7 @@ const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
 pub(crate) struct OutageLog {
     /// Whether there is an outage. While all stores answer, an answer costs one load.
     has_outages: AtomicBool,
+    /// Whether the registry is shut down.
     has_ended: AtomicBool,
     outages: Mutex<HashMap<Arc<str>, Outage>>,
 }

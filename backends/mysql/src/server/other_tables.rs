@@ -45,7 +45,7 @@ pub(crate) async fn namespace_in_both(
     names: &TableNames,
 ) -> sqlx::Result<Option<SplitNamespace>> {
     let found = match first_row(conn, names, IN_BOTH, &[], MOST_OF_A_PROBE).await {
-        // Whoever changes another table keeps no store from being ready.
+        // A store is ready also while another table is being changed.
         Err(error) if number(&error) == Some(LOCK_WAIT_TIMEOUT) => return Ok(None),
         found => found?,
     };

@@ -36,7 +36,7 @@ const TABLES_AT_ONCE: usize = 50;
 /// A namespace that other tables have too.
 pub(crate) async fn namespace_in_both(conn: &mut PgConnection, names: &TableNames) -> Result<Option<SplitNamespace>> {
     let found = match first_row(conn, names, IN_BOTH, &[], 1).await {
-        // Whoever changes another table keeps no store from being ready.
+        // A store is ready also while another table is being changed.
         Err(error) if is_changed(&error) => return Ok(None),
         found => found.map_err(fault)?,
     };

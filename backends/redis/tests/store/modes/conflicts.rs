@@ -13,7 +13,7 @@ use super::bench::{Bench, LONG, MS, SECOND, permits, until};
 const FAMILIES: [&[fn() -> Mode]; 4] =
     [&[|| Mode::Exclusive], &[|| Mode::Read, || Mode::Write], &[|| permits(2)], &[|| permits(3)]];
 
-/// What is wrong, if the other families do not find the key in use.
+/// Asks with the modes of the other families. Returns the first answer that is no conflict.
 async fn conflicts(bench: &Bench, redis: &impl Backend, with: usize) -> Option<String> {
     let before = bench.keys();
     for mode in FAMILIES.iter().enumerate().filter(|(n, _)| *n != with).flat_map(|(_, modes)| *modes) {
