@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use dlock::{ErrorKind, Registry, Renew, Result, Wait};
+use dlock::{ErrorKind, Key, Registry, Renew, Result, Wait};
 use dlock_testkit::servers::shared;
 use dlock_testkit::{Mode, Proxy};
 use futures::FutureExt;
@@ -143,11 +143,13 @@ fn a_client_library_that_panics_ends_no_call_by_a_panic_and_what_watches_the_hol
         all_is_well(proxies, url, &registry).await;
         // Its session may have ended.
         let _ = ends(url, "a release", held.release()).await;
-        let lock = registry.lock("broken").ttl(HANG * 6);
+        // A run that has failed here leaves its lock.
+        let key = Key::text("broken").value(&fastrand::u64(..));
+        let lock = registry.lock(key.clone()).ttl(HANG * 6);
         let lock = if has_watch { lock } else { lock.renew(Renew::Every(SECOND)) };
         let broken = lock.acquire().await.unwrap();
-        let id = registry.lock("broken").holders().await.unwrap().holders[0].id.unwrap();
-        assert!(registry.lock("broken").break_hold(id).by("alice").because("a test").await.unwrap(), "{url}");
+        let id = registry.lock(key.clone()).holders().await.unwrap().holders[0].id.unwrap();
+        assert!(registry.lock(key.clone()).break_hold(id).by("alice").because("a test").await.unwrap(), "{url}");
         ends(url, "the news that a hold is broken", broken.lost()).await;
         let _ = ends(url, "its release", broken.release()).await;
     });

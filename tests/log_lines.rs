@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock::backends::memory::Memory;
 use dlock::{Error, ErrorKind, Key, Lock, Registry, Wait, distributed_lock};
 use dlock_testkit::servers::{self, Instance, shared};
-use dlock_testkit::{Log, wait_until};
+use dlock_testkit::{Log, Mode, Proxy, wait_until};
 use sqlx::Connection;
 
 /// The lines of dlock and its stores, at every level. Those of client libraries belong to other people.
@@ -213,4 +213,82 @@ async fn the_attribute_hides_a_key_that_is_sensitive_and_no_other() {
     let told = dlock::explain().to_string();
     let hidden = told.lines().filter(|line| line.split_whitespace().eq(["sensitive", "yes"])).count();
     assert_eq!(hidden, 2, "{told}");
+}
+
+const CHILD: &str = "DLOCK_LOG_TEST_CHILD";
+
+/// The child of the next test: a service whose stores all fail for half a minute. It prints its lines from the level warn on, also
+/// those of client libraries.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child_whose_stores_fail() {
+    let Ok(urls) = std::env::var(CHILD) else { return };
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_env_filter("warn").with_ansi(false).with_writer(move || writer.clone()).init();
+    let (mut proxies, mut stores, mut held) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, url) in urls.split_whitespace().enumerate() {
+        let (registry, name) = (Registry::new(), format!("store{at}"));
+        registry.configure(|defaults| defaults.namespace = format!("log{:08x}", fastrand::u32(..))).unwrap();
+        let (before, through) = Proxy::in_front_of_each(url).unwrap();
+        registry.connect(&name, &through).await.unwrap();
+        let lock = |key: &'static str| registry.lock(key).backend(&name).ttl(Duration::from_secs(9));
+        held.push([lock("a").acquire().await.unwrap(), lock("b").acquire().await.unwrap()]);
+        drop(tokio::spawn(lock("a").wait(Wait::Forever).acquire()));
+        proxies.extend(before);
+        stores.push((registry, name));
+    }
+    // About a hundred calls a second on each store, until each has this line.
+    let call_until = async |line: &str| {
+        let is_told =
+            |name: &str| log.text().lines().any(|told| told.contains(&format!("{name:?}")) && told.contains(line));
+        futures::future::join_all(stores.iter().map(async |(registry, name)| {
+            while !is_told(name) {
+                let call = || {
+                    registry.lock("call").backend(name).wait(Wait::None).run(async |_| tokio::task::yield_now().await)
+                };
+                futures::future::join_all((0..10).map(|_| call())).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }))
+        .await;
+    };
+    proxies.iter().for_each(|proxy| proxy.set(Mode::Refuse));
+    call_until("the store still fails").await;
+    proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
+    call_until("the store no longer fails").await;
+    println!("{}", log.text());
+}
+
+/// Also with the lines of the stores' client libraries.
+#[test]
+fn an_outage_of_each_store_is_a_few_lines_in_the_log_of_a_whole_process() {
+    let servers = shared();
+    let sql = [servers.mysql(), servers.mariadb(), servers.postgres()].map(Result::unwrap);
+    let ways = sql.iter().flat_map(|url| ["lease", "row", "named"].map(|way| format!("{url}?way={way}")));
+    let others = [
+        servers.redis().unwrap(),
+        servers.redlock().unwrap(),
+        servers.etcd().unwrap().replace("http://", "etcd://"),
+        servers.zookeeper().unwrap(),
+        servers.consul().unwrap(),
+    ];
+    let urls: Vec<_> = ways.chain(others).collect();
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "child_whose_stores_fail", "--nocapture"]).env(CHILD, urls.join(" "));
+    let output = child.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let log = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<_> =
+        log.lines().filter(|line| [" WARN ", "ERROR "].iter().any(|level| line.contains(level))).collect();
+    for (at, url) in urls.iter().enumerate() {
+        let told: Vec<_> = lines.iter().filter(|line| line.contains(&format!("backend=\"store{at}\""))).collect();
+        for text in ["the store fails", "the store still fails", "the store no longer fails"] {
+            assert!(told.iter().any(|line| line.contains(text)), "{url}: {text}: {told:#?}");
+        }
+        // Beside these, one for each cause of a loss. A slow machine may have a second outage.
+        assert!(told.len() <= 10, "{url}: {told:#?}");
+    }
+    // Redis tells once that it keeps no append-only file.
+    let of_nobody: Vec<_> = lines.iter().filter(|line| !line.contains("backend=\"store")).collect();
+    assert!(of_nobody.len() <= urls.len(), "{of_nobody:#?}");
 }

@@ -62,11 +62,18 @@ impl<'a> Fixture<'a> {
         self.profile.takeover(ttl) + SLACK
     }
 
-    /// By then the lock of a holder that has been silent since this lease began is free. A renewal that is sent before could find
-    /// it held: a store that says how late it is may be twice as late on a busy machine.
+    /// By then the lock of a holder that has been silent since this grant, which has just come, is free. A renewal that is sent
+    /// before could find it held: the server may have begun the lease as late as its answer came, and a store that says how late it
+    /// is may be twice as late on a busy machine.
     pub(crate) fn surely_over(&self, validity: Validity) -> BootInstant {
         let late = self.profile.takeover_delay.max(Duration::from_millis(250));
-        validity.from.after(self.profile.takeover(validity.granted) + late)
+        self.clock.now().after(self.profile.takeover(validity.granted) + late)
+    }
+
+    /// How a case ends if a waiter behind this hold, which was released just now, hears nothing. The place of a waiter that was
+    /// silent for some seconds may have ended before the release.
+    pub(crate) fn unheard(&self, released: &Hold, failure: Stop) -> Stop {
+        if self.clock.now() >= released.validity.from.after(SLACK) { Stop::Late } else { failure }
     }
 
     /// A key that no other case uses.
@@ -140,11 +147,12 @@ impl<'a> Fixture<'a> {
     pub(crate) async fn clean(&self, key: &LockKey, after: &str) -> Tested {
         let end = self.clock.now().after(MOMENT);
         loop {
+            let asked = self.clock.now();
             let found = self.leftovers(key).await?;
             if found.is_empty() {
                 return Ok(());
             }
-            ensure!(self.clock.now() < end, "{after}, the store still has {}", found.join(", "));
+            ensure!(asked < end, "{after}, the store still has {}", found.join(", "));
             pause(20).await;
         }
     }

@@ -42,6 +42,7 @@ async fn earlier_period(fixture: &Fixture<'_>) -> Tested {
     let until = Queue::until(fixture.clock.now().after(fixture.long()));
     let end = fixture.clock.now().after(once.period * 2 + SLACK);
     let wake = loop {
+        let asked = fixture.clock.now();
         match other.ask(&claim, until).await? {
             Attempt::Contended(wake) => break wake,
             Attempt::AlreadyRun => {}
@@ -50,7 +51,7 @@ async fn earlier_period(fixture: &Fixture<'_>) -> Tested {
                 return Err(Stop::Failed("a run was started while the run of an earlier period went on".into()));
             }
         }
-        ensure!(fixture.clock.now() < end, "in the next period, a run was reported as started, but it was not");
+        ensure!(asked < end, "in the next period, a run was reported as started, but it was not");
         pause(20).await;
     };
     one.give_back(&hold).await?;

@@ -222,10 +222,11 @@ async fn rerun(fixture: &Fixture<'_>) -> Tested {
     let claim = fixture.claim_once(again(once), &key, fixture.long())?;
     let end = fixture.clock.now().after(fixture.takeover(fixture.short()));
     let second = loop {
+        let asked = fixture.clock.now();
         if let Attempt::Acquired(second) = one.ask(&claim, Queue::Leave).await? {
             break second;
         }
-        ensure!(fixture.clock.now() < end, "a run whose process died was not started again");
+        ensure!(asked < end, "a run whose process died was not started again");
         pause(10).await;
     };
     let early = hold.validity.deadline().since(fixture.clock.now());

@@ -96,7 +96,7 @@ fn servers_of_a_killed_process_die_with_it() {
         thread::sleep(Duration::from_millis(5));
     }
     // Its folder goes with the next process that starts a server, once it is some seconds old.
-    std::fs::remove_dir_all(folder).unwrap();
+    let _ = std::fs::remove_dir_all(folder);
 }
 
 /// A zombie counts as dead, because the process that inherits the server may reap it late.

@@ -26,7 +26,7 @@ fn a_passing_proxy_forwards_and_counts() {
 
 #[test]
 fn a_delay_holds_up_each_direction_but_not_the_rate() {
-    let (delay, lines) = (SHORT * 3, 20);
+    let (delay, lines) = (SHORT * 3, 100);
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);
     proxy.set(Mode::Delay { to_server: delay, to_client: Duration::ZERO });
@@ -66,6 +66,8 @@ fn a_blackhole_swallows_and_its_connections_stay_dead() {
         "a new one is accepted and gets no answer"
     );
     assert_eq!(server.asked(), 1);
+    // The connections that are dead from now on.
+    eventually(|| proxy.swallowing() == 2);
 
     proxy.set(Mode::Pass);
     assert_eq!(old.ask("d"), Err(ErrorKind::WouldBlock));
@@ -102,7 +104,7 @@ fn a_refusing_proxy_resets_old_and_new_connections() {
     client.ask("a").unwrap();
     proxy.set(Mode::Refuse);
     assert_eq!(client.receive(), Err(ErrorKind::ConnectionReset));
-    assert_eq!(Client::to(&proxy).receive(), Err(ErrorKind::ConnectionReset));
+    assert_eq!(first_word(&proxy), Err(ErrorKind::ConnectionReset));
     eventually(|| proxy.connections() == 0);
     assert_eq!(server.asked(), 1);
     proxy.set(Mode::Pass);
@@ -185,7 +187,7 @@ fn a_dropped_proxy_is_gone() {
 #[test]
 fn a_target_that_is_down_resets_the_connection() {
     let proxy = Proxy::start((Ipv4Addr::LOCALHOST, free_port())).unwrap();
-    assert_eq!(Client::to(&proxy).receive(), Err(ErrorKind::ConnectionReset));
+    assert_eq!(first_word(&proxy), Err(ErrorKind::ConnectionReset));
 }
 
 #[test]
@@ -243,6 +245,13 @@ fn serve(stream: &mut TcpStream, asked: &AtomicUsize) -> std::io::Result<()> {
 }
 
 struct Client(BufReader<TcpStream>);
+
+/// The reset of a connection may come before `connect` has returned.
+fn first_word(proxy: &Proxy) -> Result<String, ErrorKind> {
+    let stream = TcpStream::connect(proxy.addr()).map_err(|error| error.kind())?;
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    Client(BufReader::new(stream)).receive()
+}
 
 impl Client {
     fn to(proxy: &Proxy) -> Self {

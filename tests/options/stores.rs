@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock::backends::memory::Memory;
 use dlock::backends::redis::Redis;
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Clock, Error, ErrorKind, Key, LockKey, Mode, OncePer, Registry, Wait};
+use dlock::{Clock, Error, ErrorKind, Key, LockKey, LossCause, Mode, OncePer, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Claim, Hold, Owner, Queue, Released};
 use dlock_testkit::servers::{self, Instance, shared};
 use dlock_testkit::wait_until;
@@ -149,6 +149,13 @@ pub(crate) async fn is_free(store: &str, key: impl Into<Key>) {
 #[track_caller]
 pub(crate) fn is_busy<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert_eq!(*result.unwrap_err().kind(), ErrorKind::Busy);
+}
+
+/// `max_hold` has ended the hold. Without a renewal in time its lease ends before.
+#[track_caller]
+pub(crate) fn is_over(error: &Error) {
+    assert!(*error.kind() != ErrorKind::Lost(LossCause::Deadline), "it was not renewed in time: nothing is proven");
+    assert_eq!(*error.kind(), ErrorKind::Lost(LossCause::MaxHold));
 }
 
 /// Calls again after an outage: so ends a short wait if the store's first answer comes too late, as on a busy machine.

@@ -11,6 +11,9 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 use crate::{Running, dlock, until};
 
+/// The bar of a lease: a row of `dlock watch` has it, and the headings have not.
+const A_ROW: &str = "█";
+
 /// A picture that waits for a store must not keep the keys waiting.
 #[test]
 fn a_watch_of_a_silent_store_obeys_its_keys() {
@@ -34,16 +37,17 @@ fn a_watch_of_a_silent_store_obeys_its_keys() {
 #[test]
 fn a_watch_goes_on_when_its_store_is_back() {
     let (proxy, url) = Proxy::in_front_of(&shared().redis().unwrap()).unwrap();
-    let (_keys, screen, _watch) = on_a_terminal(&url, |_| ());
+    // The locks of other tests are not in the picture.
+    let key = format!("back{:x}", fastrand::u64(..));
+    let (_keys, screen, _watch) = start_on_a_terminal(dlock(&url, &["watch", &key]), 80);
     let shows = |text: &str| screen.lock().unwrap().contains(text);
     block_until("a picture", || shows("HOLDER")).unwrap();
     proxy.set(Mode::BLACKHOLE);
     block_until("the error", || shows("outage")).unwrap();
-    let key = format!("back{:x}", fastrand::u32(..));
     let _holder = Running::start(&shared().redis().unwrap(), &key);
-    assert!(!shows(&key));
+    assert!(!shows(A_ROW));
     proxy.set(Mode::Pass);
-    block_until("the lock that was taken meanwhile", || shows(&key)).unwrap();
+    block_until("the lock that was taken meanwhile", || shows(A_ROW)).unwrap();
 }
 
 #[test]
@@ -55,7 +59,7 @@ fn a_watch_has_colours_unless_no_color_is_set() {
         let (_keys, screen, _watch) = on_a_terminal(&url, |command| {
             command.env_remove("NO_COLOR").envs(value.map(|value| ("NO_COLOR", value)));
         });
-        block_until("the bar of the lease", || screen.lock().unwrap().contains('█')).unwrap();
+        block_until("the bar of the lease", || screen.lock().unwrap().contains(A_ROW)).unwrap();
         let screen = screen.lock().unwrap();
         assert_eq!(screen.contains("\u{1b}[38;5;"), has_colours, "{value:?}: {screen:?}");
         assert!(!screen.contains("\u{1b}[;m"), "{value:?}: {screen:?}");
@@ -73,7 +77,8 @@ fn a_watch_breaks_a_hold_also_on_a_narrow_terminal() {
     command.env_remove("NO_COLOR");
     let (mut keys, screen, _watch) = start_on_a_terminal(command, 40);
     let shows = |text: &str| screen.lock().unwrap().contains(text);
-    block_until("the lock", || shows(&key)).unwrap();
+    // The key alone is in the heading before the store has answered.
+    block_until("the lock", || shows(A_ROW)).unwrap();
     keys.write_all(b"b").unwrap();
     block_until("the question", || shows("Break it?")).unwrap();
     keys.write_all(b"it hangs\r").unwrap();

@@ -101,7 +101,9 @@ fn a_list_without_locks_names_the_one_that_was_meant() {
     let store = Store::new();
     let mut holder = store.hold_for("1m", &[], "stock:<42>", HOLD);
     let said = |prefix| text(&store.run(&["ls", prefix]).stderr);
-    assert!(said("stock:42").contains("stock:<42> looks like it"), "{}", said("stock:42"));
+    // The hint is left out if the store does not answer soon.
+    let hinted = (0..10).any(|_| said("stock:42").contains("stock:<42> looks like it"));
+    assert!(hinted, "{}", said("stock:42"));
     assert!(!said("stock:7").contains("looks like"), "{}", said("stock:7"));
     holder.end();
 }

@@ -19,9 +19,10 @@ fn terminal() -> (File, File) {
 }
 
 /// As [`Store::hold`], on a terminal that lasts as long as the file.
-fn hold(store: &Store, words: &[&str], script: &str) -> (Holder, File) {
+fn hold(store: &Store, ttl: &str, words: &[&str], script: &str) -> (Holder, File) {
     let (keyboard, input) = terminal();
-    let mut command = store.dlock(&[&["run", "--ttl", "3s"], words, &["job", "sh", "-c", script]].concat());
+    let mut command =
+        store.dlock(&[&["run", "--ttl", ttl, "--renew", "1s"], words, &["job", "sh", "-c", script]].concat());
     let mut process = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
     let mut line = String::new();
@@ -51,10 +52,10 @@ fn a_break_asks_back_on_a_terminal() {
 /// A shell with a child whose parent has ended and a child of its own. It prints their process ids.
 const TREE: &str = "sh -c 'sleep 1000 & echo $!' > $F; sleep 1000 & echo $$ $! $(cat $F); rm $F; wait";
 
-fn tree(store: &Store, words: &[&str], trap: &str) -> (Holder, File, Vec<String>) {
+fn tree(store: &Store, ttl: &str, words: &[&str], trap: &str) -> (Holder, File, Vec<String>) {
     let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
     let script = format!("{trap} F={}; {TREE}", file.display());
-    let (holder, terminal) = hold(store, words, &script);
+    let (holder, terminal) = hold(store, ttl, words, &script);
     let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
     assert!(pids.len() == 3 && pids.iter().all(|pid| lives(pid)), "{pids:?}");
     (holder, terminal, pids)
@@ -63,7 +64,7 @@ fn tree(store: &Store, words: &[&str], trap: &str) -> (Holder, File, Vec<String>
 #[test]
 fn what_a_command_has_started_on_a_terminal_ends_when_the_lock_is_lost() {
     let store = Store::new();
-    let (mut holder, _terminal, pids) = tree(&store, &["--grace", "50ms"], "trap '' TERM;");
+    let (mut holder, _terminal, pids) = tree(&store, "1m", &["--grace", "50ms"], "trap '' TERM;");
     let hold = store.holder_of("job")["hold"].as_str().unwrap().to_owned();
     assert_eq!(code(&store.run(&["break", "job", "--hold", &hold, "--why", "test", "--yes"])), 0);
     assert_eq!(holder.code(), 76);
@@ -73,11 +74,11 @@ fn what_a_command_has_started_on_a_terminal_ends_when_the_lock_is_lost() {
 #[test]
 fn what_a_command_has_started_on_a_terminal_ends_with_the_program() {
     let store = Store::new();
-    let (mut holder, _terminal, pids) = tree(&store, &[], "");
+    let (mut holder, _terminal, pids) = tree(&store, "3s", &[], "");
     holder.process.kill().unwrap();
     until(|| !pids.iter().any(|pid| lives(pid)));
     // Stopped for longer than the lock lasts.
-    let (holder, _terminal, pids) = tree(&store, &["--wait", "1m"], "");
+    let (holder, _terminal, pids) = tree(&store, "3s", &["--wait", "1m"], "");
     holder.signal(Signal::STOP);
     until(|| !pids.iter().any(|pid| lives(pid)));
     holder.signal(Signal::CONT);
@@ -90,7 +91,7 @@ fn signals_go_to_all_that_a_command_has_started_on_a_terminal_but_those_of_the_k
     // It ends by itself, so a signal that never comes fails the test.
     let child = format!("{traps} echo \\$\\$; for _ in \\$(seq 6000); do sleep 0.01; done");
     let script = format!("{traps} sh -c \"{child}\" & while kill -0 $!; do wait; done; sleep 60");
-    let (mut holder, _terminal) = hold(&store, &[], &script);
+    let (mut holder, _terminal) = hold(&store, "1m", &[], &script);
     let mut line = || {
         let mut line = String::new();
         holder.output.read_line(&mut line).unwrap();

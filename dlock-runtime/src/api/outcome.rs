@@ -1,7 +1,7 @@
 //! The return types of annotated functions: each must be able to say that the body did not run.
 
 use dlock_contract::{Error, ErrorKind};
-use dlock_store::line;
+use dlock_store::{Seldom, line};
 
 use crate::api::key_of;
 
@@ -198,12 +198,18 @@ pub trait Skipped: Sized {
     #[doc(hidden)]
     fn skipped() -> Self;
 
-    /// That value. The error goes to the log, because the type cannot carry it.
+    /// That value. The error goes to the log, because the type cannot carry it: once in a minute for each key, since in an outage
+    /// all calls fail. The level debug has each one.
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
+        static TOLD: Seldom = Seldom::new();
         if !key_of::is_key_query() {
+            let is_told = TOLD.passes(format!("{} {:?} {:?}", error.kind().as_str(), error.backend(), error.key()));
             let (error, what) = (error.to_string(), what.to_owned());
-            line(move || tracing::error!(target: "dlock", %error, "{what}"));
+            line(move || match is_told {
+                true => tracing::error!(target: "dlock", %error, "{what}"),
+                false => tracing::debug!(target: "dlock", %error, "{what}"),
+            });
         }
         Self::skipped()
     }

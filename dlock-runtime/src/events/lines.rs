@@ -3,11 +3,10 @@
 use std::time::Duration;
 
 use dlock_contract::LossCause;
-use dlock_store::line;
 
 use crate::events::event::Event;
-use crate::events::line_limit::Line;
-use crate::site::{Label, StoreLabel};
+use crate::events::line_limit::Kind;
+use crate::site::Label;
 
 /// A line about one lock: its name, its key, its store with host and port, and the id of its hold. Of a sensitive key it shows
 /// the hash.
@@ -38,7 +37,7 @@ macro_rules! line_at {
 }
 
 /// The kind of a line with the level warn or error that any number of calls can cause, and its cause or the kind of its error.
-pub(super) const fn limited(event: &Event) -> Option<(&'static str, &'static str)> {
+pub(super) const fn limited(event: &Event) -> Option<Kind> {
     match event {
         // Its line has the level info.
         Event::Lost { cause: LossCause::Shutdown, .. } => None,
@@ -48,17 +47,6 @@ pub(super) const fn limited(event: &Event) -> Option<(&'static str, &'static str
         Event::NearExpiry { .. } => Some(("near expiry", "")),
         _ => None,
     }
-}
-
-/// Writes how many lines of a kind were left out.
-pub(super) fn write_left_out(store: &StoreLabel, (_, kind, cause): &Line, left_out: u64) {
-    let (store, kind, cause) = (store.clone(), *kind, *cause);
-    line(move || {
-        let (backend, host) = (&*store.name, store.host.as_deref());
-        tracing::warn!(
-            target: "dlock", backend, host, kind, cause, left_out, "more such lines were left out; the level debug has them"
-        );
-    });
 }
 
 /// Two digits are enough for people: `13.13s`.

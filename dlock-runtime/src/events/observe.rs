@@ -14,12 +14,12 @@ use dlock_contract::engine::caught;
 use dlock_contract::{BootInstant, ErrorKind, LossCause};
 use dlock_store::Clock;
 use dlock_store::engine::simulation::is_here as is_simulated;
-use dlock_store::{background, drop_elsewhere, is_ours};
+use dlock_store::{background, drop_elsewhere, is_ours, line};
 
 use crate::events::event::Event;
-use crate::events::line_limit::{Admitted, Line, LineLimit, Look};
+use crate::events::line_limit::{Kind, LineLimit, Put};
 use crate::events::lines;
-use crate::events::outage_log::{Failed, OutageLog, Why};
+use crate::events::outage_log::{Failed, OutageLine, OutageLog, Why};
 use crate::events::store_event::StoreEvent;
 use crate::site::{Label, StoreLabel};
 
@@ -195,80 +195,92 @@ impl Events {
 
     /// The registry is shut down. Only the log uses it.
     pub(crate) fn end(&self) {
-        self.outages.end();
+        self.limit.end();
+        self.outages.end().into_iter().for_each(OutageLine::write);
     }
 
     /// Notes a confirmed renewal. Only the log uses it.
-    pub(crate) fn note_renewal(&self, label: &Label) {
-        self.outages.note_answer(label.backend(), || self.clock.now());
+    pub(crate) fn note_renewal(self: &Arc<Self>, label: &Label) {
+        self.tell_of_outage(self.outages.note_answer(label.backend(), || self.clock.now()));
     }
 
     fn trace(self: &Arc<Self>, label: &Label, event: &Event) {
         let (outages, backend, now) = (&self.outages, label.backend(), || self.clock.now());
+        let failed = |failed, reason, code| {
+            let lines = outages.note_failure(label.store_label(), failed, Why { reason, code }, now());
+            lines.into_iter().for_each(|line| self.tell_of_outage(line));
+        };
+        let answered = || self.tell_of_outage(outages.note_answer(backend, now));
         // Whether the line has the level warn or error. Otherwise it has the level debug, because the outage has its
         // own lines.
         let is_told = match event {
             Event::Failed { kind, reason, code, .. } if is_of_the_store(kind) => {
-                outages.note_failure(label.store_label(), Failed::Call, Why { reason, code }, now());
+                failed(Failed::Call, reason, code);
                 false
             }
             Event::RenewalFailed { reason, code, .. } => {
-                outages.note_failure(label.store_label(), Failed::Renewal, Why { reason, code }, now());
+                failed(Failed::Renewal, reason, code);
                 false
             }
             Event::ReleaseFailed { reason, code, .. } => {
-                outages.note_failure(label.store_label(), Failed::Release, Why { reason, code }, now());
+                failed(Failed::Release, reason, code);
                 false
             }
             Event::Lost { cause, .. } => {
                 outages.note_loss(backend);
                 // The store has said that the hold is over, so it answers.
                 if *cause == LossCause::Store {
-                    outages.note_answer(backend, now);
+                    answered();
                 }
                 true
             }
             Event::NearExpiry { .. } => !outages.is_failing(backend),
             Event::Acquired { .. } | Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => {
-                outages.note_answer(backend, now);
+                answered();
                 false
             }
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
             Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
-        let left_out = if is_told { self.admitted(label, event) } else { None };
-        lines::write(label, event, left_out);
-    }
-
-    /// If there is room for a line with the level warn or error: how many were left out before it.
-    fn admitted(self: &Arc<Self>, label: &Label, event: &Event) -> Option<u64> {
-        let Some((kind, cause)) = lines::limited(event) else { return Some(0) };
-        let line = (label.store_label().name.clone(), kind, cause);
-        match self.limit.admit(&line, self.clock.now()) {
-            Admitted::Line { left_out } => return Some(left_out),
-            Admitted::LeftOut { look: Some(look) } if !is_simulated() => {
-                // Weak, since the clock of a test may stand still for ever.
-                let (events, clock, store) = (Arc::downgrade(self), self.clock.clone(), label.store_label().clone());
-                // Without our thread there is no such line.
-                if let Ok(background) = background() {
-                    background.spawn(async move {
-                        clock.sleep_until(look.at).await;
-                        if let Some(events) = events.upgrade() {
-                            events.tell_left_out(&store, &line, look);
-                        }
-                    });
+        match lines::limited(event) {
+            Some(kind) if is_told => {
+                let (of, told) = (label.clone(), event.clone());
+                let write = move |left_out| line(move || lines::write(&of, &told, Some(left_out)));
+                if !self.limited(label.store_label(), kind, write) {
+                    lines::write(label, event, None);
                 }
             }
-            Admitted::LeftOut { .. } => {}
+            _ => lines::write(label, event, is_told.then_some(0)),
         }
-        None
     }
 
-    fn tell_left_out(&self, store: &StoreLabel, line: &Line, look: Look) {
-        let left_out = self.limit.take_untold(line, look);
-        if left_out > 0 {
-            lines::write_left_out(store, line, left_out);
+    /// Writes a line of the level warn or error: now, if there was none of this store for a second, or else later. Answers whether it
+    /// was written now.
+    fn limited(self: &Arc<Self>, store: &StoreLabel, kind: Kind, write: impl FnOnce(u64) + Send + 'static) -> bool {
+        let Put::Later { ask_at } = self.limit.line(&store.name, kind, self.clock.now(), write) else { return true };
+        // Without our thread, the shutdown writes it.
+        if let Some(mut ask_at) = ask_at.filter(|_| !is_simulated())
+            && let Ok(background) = background()
+        {
+            // Weak, since the clock of a test may stand still for ever.
+            let (events, clock, name) = (Arc::downgrade(self), self.clock.clone(), store.name.clone());
+            background.spawn(async move {
+                loop {
+                    clock.sleep_until(ask_at).await;
+                    let Some(events) = events.upgrade() else { return };
+                    let Some(again) = events.limit.next(&name, clock.now()) else { return };
+                    ask_at = again;
+                }
+            });
+        }
+        false
+    }
+
+    fn tell_of_outage(self: &Arc<Self>, told: Option<OutageLine>) {
+        if let Some(told) = told {
+            let (store, kind) = (told.store.clone(), (told.text, ""));
+            self.limited(&store, kind, move |_| told.write());
         }
     }
 

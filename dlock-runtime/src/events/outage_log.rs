@@ -22,7 +22,10 @@ const QUIET_TIME: Duration = Duration::from_secs(5);
 /// The time between two lines about one outage.
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
-const NO_LONGER: &str = "the store no longer fails";
+const BEGINS: &str = "the store fails; further failures are counted, and logged one by one at the level debug";
+const LASTS: &str = "the store still fails";
+const ENDS: &str = "the store no longer fails";
+const IS_CUT_OFF: &str = "the registry is shut down while the store fails";
 
 /// A failure that comes this long after the last one begins another outage, if the store has answered meanwhile.
 const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
@@ -63,7 +66,17 @@ struct Outage {
     counts: Counts,
 }
 
-#[derive(Clone, Copy, Default)]
+/// A line about an outage.
+pub(crate) struct OutageLine {
+    pub(crate) store: StoreLabel,
+    pub(crate) text: &'static str,
+    reason: Option<Arc<str>>,
+    code: Option<Arc<str>>,
+    /// What has failed so far, and how long. The first line has none.
+    so_far: Option<(Duration, Counts)>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     calls: u64,
     renewals: u64,
@@ -82,49 +95,35 @@ impl Counts {
 }
 
 impl OutageLog {
-    /// Notes a failed request.
-    pub(crate) fn note_failure(&self, store: &StoreLabel, failed: Failed, why: Why<'_>, now: BootInstant) {
+    /// Notes a failed request. Answers the end of an outage that is over, and the line about this one.
+    pub(crate) fn note_failure(
+        &self,
+        store: &StoreLabel,
+        failed: Failed,
+        why: Why<'_>,
+        now: BootInstant,
+    ) -> [Option<OutageLine>; 2] {
         if self.has_ended.load(Ordering::Relaxed) {
-            return;
+            return [None, None];
         }
-        let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
         let lasts = |outage: &&mut Outage| outage.answered.is_none() || now.since(outage.last) < OUTAGE_MEMORY;
         if let Some(outage) = outages.get_mut(&store.name).filter(lasts) {
             (outage.last, outage.answered) = (now, None);
             outage.counts.add(failed);
-            if now.since(outage.told) < LINE_INTERVAL {
-                return;
+            let is_due = now.since(outage.told) >= LINE_INTERVAL;
+            if is_due {
+                outage.told = now;
             }
-            outage.told = now;
-            let (counts, lasted) = (outage.counts, now.since(outage.since));
-            drop(outages);
-            line(move || {
-                let (backend, host) = (&*store.name, store.host.as_deref());
-                tracing::warn!(
-                    target: "dlock", backend, host, reason = &*reason, code = code.as_deref(), lasted = %short(lasted),
-                    failed_calls = counts.calls, failed_renewals = counts.renewals, failed_releases = counts.releases,
-                    lost_holds = counts.lost, "the store still fails"
-                );
-            });
-            return;
+            return [None, is_due.then(|| outage.line(LASTS, now).because(why))];
         }
         let counts = Counts::default();
         let mut outage = Outage { store: store.clone(), since: now, last: now, answered: None, told: now, counts };
         outage.counts.add(failed);
+        let begins = OutageLine { so_far: None, ..outage.line(BEGINS, now).because(why) };
         let before = outages.insert(store.name.clone(), outage);
-        drop(outages);
-        if let Some(before) = before {
-            before.tell_end(NO_LONGER);
-        }
-        line(move || {
-            let (backend, host) = (&*store.name, store.host.as_deref());
-            tracing::warn!(
-                target: "dlock", backend, host, reason = &*reason, code = code.as_deref(),
-                "the store fails; further failures are counted, and logged one by one at the level debug"
-            );
-        });
+        [before.map(|before| before.end(ENDS)), Some(begins)]
     }
 
     /// Notes a lost hold.
@@ -141,10 +140,10 @@ impl OutageLog {
         self.has_outages.load(Ordering::Relaxed) && self.outages().contains_key(backend)
     }
 
-    /// Notes an answer of the store.
-    pub(crate) fn note_answer(&self, backend: &str, now: impl FnOnce() -> BootInstant) {
+    /// Notes an answer of the store. Answers the end of an outage that is over.
+    pub(crate) fn note_answer(&self, backend: &str, now: impl FnOnce() -> BootInstant) -> Option<OutageLine> {
         if !self.has_outages.load(Ordering::Relaxed) {
-            return;
+            return None;
         }
         let now = now();
         let mut outages = self.outages();
@@ -154,17 +153,14 @@ impl OutageLog {
         });
         let ended = if is_over { outages.remove(backend) } else { None };
         self.has_outages.store(!outages.is_empty(), Ordering::Relaxed);
-        drop(outages);
-        if let Some(ended) = ended {
-            ended.tell_end(NO_LONGER);
-        }
+        ended.map(|ended| ended.end(ENDS))
     }
 
-    /// Tells of each outage that lasts at the shutdown of the registry. Later failures are no outages.
-    pub(crate) fn end(&self) {
+    /// Answers a line about each outage that lasts at the shutdown of the registry. Later failures are no outages.
+    pub(crate) fn end(&self) -> Vec<OutageLine> {
         self.has_ended.store(true, Ordering::Relaxed);
         let outages = std::mem::take(&mut *self.outages());
-        outages.values().for_each(|outage| outage.tell_end("the registry is shut down while the store fails"));
+        outages.values().map(|outage| outage.end(IS_CUT_OFF)).collect()
     }
 
     fn outages(&self) -> MutexGuard<'_, HashMap<Arc<str>, Outage>> {
@@ -173,15 +169,35 @@ impl OutageLog {
 }
 
 impl Outage {
-    fn tell_end(&self, text: &'static str) {
-        let lasted = self.answered.unwrap_or(self.last).since(self.since);
-        let (counts, store) = (self.counts, self.store.clone());
+    fn line(&self, text: &'static str, now: BootInstant) -> OutageLine {
+        let so_far = Some((now.since(self.since), self.counts));
+        OutageLine { store: self.store.clone(), text, reason: None, code: None, so_far }
+    }
+
+    fn end(&self, text: &'static str) -> OutageLine {
+        self.line(text, self.answered.unwrap_or(self.last))
+    }
+}
+
+impl OutageLine {
+    fn because(self, why: Why<'_>) -> Self {
+        Self { reason: Some(why.reason.clone()), code: why.code.clone(), ..self }
+    }
+
+    pub(crate) fn write(self) {
+        let Self { store, text, reason, code, so_far } = self;
+        let Some((lasted, counts)) = so_far else {
+            return line(move || {
+                let (backend, host, reason) = (&*store.name, store.host.as_deref(), reason.as_deref());
+                tracing::warn!(target: "dlock", backend, host, reason, code = code.as_deref(), "{text}");
+            });
+        };
         line(move || {
-            let (backend, host) = (&*store.name, store.host.as_deref());
+            let (backend, host, reason) = (&*store.name, store.host.as_deref(), reason.as_deref());
             tracing::warn!(
-                target: "dlock", backend, host, lasted = %short(lasted), failed_calls = counts.calls,
-                failed_renewals = counts.renewals, failed_releases = counts.releases, lost_holds = counts.lost,
-                "{text}"
+                target: "dlock", backend, host, reason, code = code.as_deref(), lasted = %short(lasted),
+                failed_calls = counts.calls, failed_renewals = counts.renewals, failed_releases = counts.releases,
+                lost_holds = counts.lost, "{text}"
             );
         });
     }
@@ -189,42 +205,8 @@ impl Outage {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
-
-    use tracing::field::{Field, Visit};
-    use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
-
     use super::*;
     use dlock_store::Clock;
-
-    /// The lines that are logged.
-    #[derive(Clone, Default)]
-    struct Lines(Arc<Mutex<Vec<String>>>);
-
-    impl Subscriber for Lines {
-        fn enabled(&self, _: &Metadata<'_>) -> bool {
-            true
-        }
-        fn new_span(&self, _: &Attributes<'_>) -> Id {
-            Id::from_u64(1)
-        }
-        fn record(&self, _: &Id, _: &Record<'_>) {}
-        fn record_follows_from(&self, _: &Id, _: &Id) {}
-        fn event(&self, event: &Event<'_>) {
-            struct Line(String);
-            impl Visit for Line {
-                fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-                    self.0 += &format!("{}={value:?} ", field.name());
-                }
-            }
-            let mut line = Line(String::new());
-            event.record(&mut line);
-            self.0.lock().unwrap().push(line.0);
-        }
-        fn enter(&self, _: &Id) {}
-        fn exit(&self, _: &Id) {}
-    }
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -236,105 +218,79 @@ mod tests {
         Why { reason, code: &None }
     }
 
-    fn told(lines: &Lines) -> Vec<String> {
-        lines.0.lock().unwrap().split_off(0)
+    fn counts(line: &OutageLine) -> Counts {
+        line.so_far.unwrap().1
     }
 
     #[test]
     fn an_outage_of_thirty_seconds_is_three_lines() {
-        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
+        let (log, clock) = (OutageLog::default(), Clock::manual());
         let (refused, silent): (Arc<str>, Arc<str>) = ("refused".into(), "silent".into());
-        tracing::subscriber::with_default(lines.clone(), || {
-            for call in 0..9300 {
-                log.note_failure(
-                    &store("one"),
-                    Failed::Call,
-                    why(if call < 9000 { &refused } else { &silent }),
-                    clock.now(),
-                );
-                // Another server of the same store lives.
-                log.note_answer("one", || clock.now());
-                clock.advance(SECOND / 300);
-            }
-            (0..7).for_each(|_| log.note_failure(&store("one"), Failed::Renewal, why(&silent), clock.now()));
-            log.note_failure(&store("one"), Failed::Release, why(&silent), clock.now());
-            let first = told(&lines);
-            assert!(first.len() == 2 && first[0].contains("refused") && first[0].contains("\"one\""), "{first:?}");
-            assert!(first[1].contains("silent") && first[1].contains("lasted=30."), "{first:?}");
-            clock.advance(QUIET_TIME);
-            log.note_answer("one", || clock.now());
-            let last = told(&lines);
-            assert!(
-                last.len() == 1
-                    && last[0].contains("failed_calls=9300 failed_renewals=7 failed_releases=1 lost_holds=0"),
-                "{last:?}"
-            );
-            log.note_answer("one", || clock.now());
-            assert!(told(&lines).is_empty());
-        });
+        let mut told = Vec::new();
+        for call in 0..9300 {
+            let why = why(if call < 9000 { &refused } else { &silent });
+            told.extend(log.note_failure(&store("one"), Failed::Call, why, clock.now()).into_iter().flatten());
+            // Another server of the same store lives.
+            told.extend(log.note_answer("one", || clock.now()));
+            clock.advance(SECOND / 300);
+        }
+        for failed in [[Failed::Renewal; 7].as_slice(), &[Failed::Release]].concat() {
+            told.extend(log.note_failure(&store("one"), failed, why(&silent), clock.now()).into_iter().flatten());
+        }
+        let [begins, lasts] = &*told else { panic!("{} lines", told.len()) };
+        assert_eq!((begins.text, begins.reason.as_ref(), begins.so_far), (BEGINS, Some(&refused), None));
+        assert_eq!((lasts.text, lasts.reason.as_ref(), lasts.so_far.unwrap().0.as_secs()), (LASTS, Some(&silent), 30));
+        clock.advance(QUIET_TIME);
+        let ends = log.note_answer("one", || clock.now()).unwrap();
+        assert_eq!((ends.text, counts(&ends)), (ENDS, Counts { calls: 9300, renewals: 7, releases: 1, lost: 0 }));
+        assert!(log.note_answer("one", || clock.now()).is_none());
     }
 
     #[test]
     fn each_store_has_its_own_outage() {
-        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
-        tracing::subscriber::with_default(lines.clone(), || {
-            let reason = "refused".into();
-            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
-            log.note_failure(&store("two"), Failed::Renewal, why(&reason), clock.now());
-            assert_eq!(told(&lines).len(), 2);
-            clock.advance(QUIET_TIME);
-            log.note_answer("two", || clock.now());
-            assert_eq!((log.is_failing("one"), log.is_failing("two"), told(&lines).len()), (true, false, 1));
-            // Renewals of a long lease are far apart.
-            clock.advance(10 * SECOND);
-            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
-            assert!(told(&lines).is_empty());
-            // The store's holds are gone, so there is no request and no answer: nobody knows that it has come back.
-            clock.advance(OUTAGE_MEMORY);
-            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
-            let still = told(&lines);
-            assert!(still.len() == 1 && still[0].contains("failed_renewals=3"), "{still:?}");
-            // One answer, and then nobody asks for long.
-            log.note_answer("one", || clock.now());
-            clock.advance(OUTAGE_MEMORY);
-            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
-            let lines = told(&lines);
-            assert!(lines.len() == 2 && lines[0].contains("failed_renewals=3"), "{lines:?}");
-        });
+        let (log, clock, reason) = (OutageLog::default(), Clock::manual(), "refused".into());
+        let fails = |name| {
+            log.note_failure(&store(name), Failed::Renewal, why(&reason), clock.now())
+                .map(|line| line.map(|line| (line.text, line.so_far.map(|(_, counts)| counts.renewals))))
+        };
+        let answers = |name| log.note_answer(name, || clock.now()).map(|line| line.text);
+        assert_eq!([fails("one"), fails("two")], [[None, Some((BEGINS, None))]; 2]);
+        clock.advance(QUIET_TIME);
+        assert_eq!(answers("two"), Some(ENDS));
+        assert_eq!((log.is_failing("one"), log.is_failing("two")), (true, false));
+        // Renewals of a long lease are far apart.
+        clock.advance(10 * SECOND);
+        assert_eq!(fails("one"), [None, None]);
+        // The store's holds are gone, so there is no request and no answer: nobody knows that it has come back.
+        clock.advance(OUTAGE_MEMORY);
+        assert_eq!(fails("one"), [None, Some((LASTS, Some(3)))]);
+        // One answer, and then nobody asks for long.
+        assert_eq!(answers("one"), None);
+        clock.advance(OUTAGE_MEMORY);
+        assert_eq!(fails("one"), [Some((ENDS, Some(3))), Some((BEGINS, None))]);
     }
 
     #[test]
     fn a_shutdown_tells_what_has_failed() {
-        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
-        tracing::subscriber::with_default(lines.clone(), || {
-            let reason = "refused".into();
-            for name in ["silent", "back"] {
-                log.note_failure(&store(name), Failed::Call, why(&reason), clock.now());
-            }
-            log.note_answer("back", || clock.now());
-            told(&lines);
-            log.end();
-            let last = told(&lines);
-            let is_told =
-                |line: &String| line.contains("is shut down while the store fails") && line.contains("failed_calls=1");
-            assert!(last.len() == 2 && last.iter().all(is_told), "{last:?}");
-            log.note_failure(&store("silent"), Failed::Release, why(&reason), clock.now());
-            log.end();
-            assert!(told(&lines).is_empty());
-        });
+        let (log, clock, reason) = (OutageLog::default(), Clock::manual(), "refused".into());
+        for name in ["silent", "back"] {
+            log.note_failure(&store(name), Failed::Call, why(&reason), clock.now());
+        }
+        assert!(log.note_answer("back", || clock.now()).is_none());
+        let last = log.end();
+        assert!(last.len() == 2 && last.iter().all(|line| line.text == IS_CUT_OFF && counts(line).calls == 1));
+        let [ends, begins] = log.note_failure(&store("silent"), Failed::Release, why(&reason), clock.now());
+        assert!(ends.is_none() && begins.is_none() && log.end().is_empty());
     }
 
     #[test]
     fn the_end_of_an_outage_counts_the_lost_holds() {
-        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
-        tracing::subscriber::with_default(lines.clone(), || {
-            log.note_loss("one");
-            log.note_failure(&store("one"), Failed::Renewal, why(&"refused".into()), clock.now());
-            (0..10).for_each(|_| log.note_loss("one"));
-            log.note_loss("two");
-            clock.advance(QUIET_TIME);
-            log.note_answer("one", || clock.now());
-            assert!(told(&lines).pop().unwrap().contains("lost_holds=10"));
-        });
+        let (log, clock) = (OutageLog::default(), Clock::manual());
+        log.note_loss("one");
+        log.note_failure(&store("one"), Failed::Renewal, why(&"refused".into()), clock.now());
+        (0..10).for_each(|_| log.note_loss("one"));
+        log.note_loss("two");
+        clock.advance(QUIET_TIME);
+        assert_eq!(counts(&log.note_answer("one", || clock.now()).unwrap()).lost, 10);
     }
 }

@@ -126,10 +126,10 @@ fn the_error_of_a_body_wins_over_the_loss() {
     test(async {
         install();
         let late = |result: Result<(), Failure>| async move {
-            std::thread::sleep(Duration::from_millis(600));
+            std::thread::sleep(Duration::from_millis(2100));
             result
         };
-        let ttl = Duration::from_millis(400);
+        let ttl = Duration::from_secs(2);
         assert_eq!(annotated("own", ttl, late(Err(Failure::Own))).await, Err(Failure::Own));
         let lost = Failure::Lock(ErrorKind::Lost(LossCause::Deadline));
         assert_eq!(annotated("ok", ttl, late(Ok(()))).await, Err(lost));

@@ -2,6 +2,9 @@
 //!
 //! A layer of the user's would run where the line is written. So our thread has a subscriber of its own, which sends warnings
 //! and errors to the thread of the log lines, and leaves the other lines out.
+//!
+//! A warning gets the level debug: in an outage of half a minute, ZooKeeper's client wrote a thousand of them, while an error
+//! of ours names the store and the reason. An error is written once in a minute.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
@@ -14,7 +17,7 @@ use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
 use crate::thread::background::is_ours;
-use crate::thread::log::line;
+use crate::thread::log::{Seldom, line};
 
 /// On our thread: keeps the layers of the program away from it, once there are any. Without layers, lines may go to the crate
 /// `log`, and a subscriber would end that for the whole program.
@@ -28,6 +31,8 @@ pub(crate) fn keep_layers_away() {
         let _ = KEPT.try_with(keep);
     }
 }
+
+static TOLD: Seldom = Seldom::new();
 
 struct ToLogThread;
 
@@ -50,9 +55,10 @@ impl Subscriber for ToLogThread {
         let mut text = Text(String::new());
         event.record(&mut text);
         let Text(text) = text;
-        line(move || match level {
-            Level::ERROR => tracing::error!(target: "dlock", library, "{text}"),
-            _ => tracing::warn!(target: "dlock", library, "{text}"),
+        let is_told = level == Level::ERROR && TOLD.passes(format!("{library} {text}"));
+        line(move || match is_told {
+            true => tracing::error!(target: "dlock", library, "{text}"),
+            false => tracing::debug!(target: "dlock", library, "{text}"),
         });
     }
 

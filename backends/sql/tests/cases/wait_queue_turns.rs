@@ -7,6 +7,7 @@ use dlock::{Key, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Released};
 use dlock_testkit::holds::{stand, take, until};
 use dlock_testkit::wait_until;
+use tokio::sync::Notify;
 
 use super::kit::{Database, TTL};
 use super::wait_queue::{granted, hold_with_turn, join_queue};
@@ -77,18 +78,24 @@ async fn a_holder_that_takes_a_lock_again_and_again_lets_a_waiter_in(database: D
 
 async fn two_callers_with_long_holds_take_turns(database: Database) {
     const TURNS: usize = 6;
-    let turns = Arc::new(Mutex::new(Vec::new()));
-    let mut tasks = Vec::new();
-    for number in 0..2 {
-        // A registry has a store of its own, as a process has.
-        let (registry, turns) = (Registry::new(), turns.clone());
+    let (turns, other_waits) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Notify::new()));
+    // A registry has a store of its own, as a process has.
+    let registries = [Registry::new(), Registry::new()];
+    for registry in &registries {
         registry.install("rows", database.store().await).unwrap();
-        let taken = turns.clone();
+    }
+    let mut tasks = Vec::new();
+    for (number, registry) in registries.into_iter().enumerate() {
+        let (turns, taken, other_waits) = (turns.clone(), turns.clone(), other_waits.clone());
         tasks.push(tokio::spawn(async move {
             while turns.lock().unwrap().len() < TURNS {
                 let lock = registry.lock(Key::text("turns")).ttl(TTL).wait(Wait::UpTo(TTL));
                 let guard = lock.acquire().await.unwrap();
                 turns.lock().unwrap().push(number);
+                // The first hold lasts until the other one waits, which would find the lock free otherwise.
+                if turns.lock().unwrap().len() == 1 {
+                    other_waits.notified().await;
+                }
                 tokio::time::sleep(LONG_HOLD).await;
                 guard.release().await.unwrap();
             }
@@ -96,6 +103,8 @@ async fn two_callers_with_long_holds_take_turns(database: Database) {
         // The first one has the lock without a wait.
         wait_until("it has the lock", async || !taken.lock().unwrap().is_empty()).await.unwrap();
     }
+    wait_until("the other one waits", async || database.turn_sessions().await.len() == 1).await.unwrap();
+    other_waits.notify_one();
     for task in tasks {
         task.await.unwrap();
     }

@@ -75,6 +75,16 @@ impl Bench {
         claim_on(&self.key, ttl, |claim| claim.fair = true)
     }
 
+    /// A claim that has its whole lease from the grant on. Of other claims a push grants a second only, until the first renewal, and a
+    /// machine may be slower than that.
+    pub(crate) fn unrenewed(&self, mode: Mode) -> Arc<Claim> {
+        claim_on(&self.key, LONG, |claim| (claim.mode, claim.renewed) = (mode, false))
+    }
+
+    pub(crate) fn fair_unrenewed(&self) -> Arc<Claim> {
+        claim_on(&self.key, LONG, |claim| (claim.fair, claim.renewed) = (true, false))
+    }
+
     pub(crate) fn run(&self, period: Duration, rerun: bool, ttl: Duration) -> Arc<Claim> {
         let once_per = OncePer::new(period).rerun(rerun);
         claim_on(&self.key, ttl, |claim| claim.once_per = Some(Box::new(once_per)))

@@ -24,7 +24,7 @@ async fn holds_of_every_mode_are_renewed_by_a_server_without_memory() {
         bench.feed();
         // And the first time after it was handed on.
         let waits = if mode == Mode::Read { Mode::Write } else { mode };
-        let mut wake = stand(&one, &bench.claim(waits, LONG)).await;
+        let mut wake = stand(&one, &bench.unrenewed(waits)).await;
         bench.starve();
         assert_eq!(two.release(&hold).await.unwrap(), Released::Released, "{mode:?}");
         let hold = granted(&mut wake).await;
@@ -58,7 +58,7 @@ async fn a_server_without_memory_serves_known_waiters_and_takes_no_new_ones() {
         let bench = Bench::own();
         let (one, two) = (bench.open().await, bench.open().await);
         let hold = take(&one, &bench.claim(mode, LONG)).await;
-        let waiter = bench.claim(mode, LONG);
+        let waiter = bench.unrenewed(mode);
         drop(stand(&two, &waiter).await);
         bench.starve();
         // As after an answer that was lost.

@@ -12,12 +12,12 @@ async fn a_fair_claim_does_not_overtake_after_a_death() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
     take(&one, &bench.fair(LONG)).await;
-    let waiter = bench.fair(LONG);
+    let waiter = bench.fair_unrenewed();
     let mut wake = stand(&two, &waiter).await;
     // It ran out.
     let _: u64 = redis::cmd("DEL").arg(bench.name()).query(&mut bench.raw()).unwrap();
     // The lock is free, and there is a waiter in its queue.
-    let late = bench.fair(LONG);
+    let late = bench.fair_unrenewed();
     assert!(ask(&one, &late, Queue::Leave).await.is_none());
     let first = granted(&mut wake).await;
     let mut behind = stand(&one, &late).await;
@@ -64,7 +64,7 @@ async fn a_process_that_has_asked_since_it_was_handed_the_lock_keeps_its_other_p
     let (one, two) = (bench.open().await, bench.open().await);
     for asks in [true, false] {
         let held = take(&one, &bench.fair(LONG)).await;
-        let (first, second, last) = (bench.fair(LONG), bench.fair(LONG), bench.fair(LONG));
+        let (first, second, last) = (bench.fair_unrenewed(), bench.fair_unrenewed(), bench.fair_unrenewed());
         let mut handed = stand(&two, &first).await;
         let mut next = stand(&two, &second).await;
         let behind = stand(&one, &last).await;
@@ -96,10 +96,10 @@ async fn a_process_whose_hold_ended_with_a_kept_key_keeps_its_other_places() {
     let bench = Bench::shared();
     let (a, b, c) = (bench.open().await, bench.open().await, bench.open().await);
     let held = take(&c, &bench.fair(LONG)).await;
-    let (second, last) = (bench.fair(LONG), bench.fair(LONG));
-    let mut handed = stand(&a, &bench.fair(LONG)).await;
+    let (second, last) = (bench.fair_unrenewed(), bench.fair_unrenewed());
+    let mut handed = stand(&a, &bench.fair_unrenewed()).await;
     let _asks = stand(&b, &second).await;
-    let mut third = stand(&a, &bench.fair(LONG)).await;
+    let mut third = stand(&a, &bench.fair_unrenewed()).await;
     assert_eq!(c.release(&held).await.unwrap(), Released::Released);
     let first = granted(&mut handed).await;
     assert!(matches!(confirm(&a, &first).await, Standing::Renewed(_)));
@@ -123,7 +123,7 @@ async fn fair_waiters_are_served_in_the_order_in_which_they_came() {
     let mut hold = take(&one, &bench.fair(LONG)).await;
     let mut wakes = Vec::new();
     for n in 0..8 {
-        wakes.push(stand(if n % 2 == 0 { &one } else { &two }, &bench.fair(LONG)).await);
+        wakes.push(stand(if n % 2 == 0 { &one } else { &two }, &bench.fair_unrenewed()).await);
     }
     for mut wake in wakes {
         assert_eq!(one.release(&hold).await.unwrap(), Released::Released);

@@ -106,7 +106,7 @@ async fn a_success_is_remembered_and_a_failure_is_not() {
     // Both at once: kept, and recorded.
     tokio::time::sleep(50 * MS).await;
     let both = take(&redis, &bench.run(50 * MS, false, LONG)).await;
-    redis.keep(&both, SECOND, Some(RunEnd::Succeeded { took: SECOND })).await.unwrap();
+    redis.keep(&both, 5 * SECOND, Some(RunEnd::Succeeded { took: SECOND })).await.unwrap();
     assert!(redis.last_success(&bench.key).await.unwrap().unwrap().started > success.started);
     assert_eq!(bench.keys(), ["l", "l:r"]);
     wait_until("the kept time is over", async || bench.keys() == ["l:r"]).await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use dlock_contract::{Backend, Keeps, Queue, Released, Validity};
+use dlock_contract::{Attempt, Backend, Keeps, Queue, Released, Validity};
 use dlock_testkit::holds::{confirm, take};
 use dlock_testkit::{lateness, wait_until};
 use redis::Commands;
@@ -83,18 +83,20 @@ async fn a_release_hands_its_permit_number_to_the_first_waiter() {
     let (one, two) = (bench.open().await, bench.open().await);
     let first = take(&one, &bench.claim(permits(2), LONG)).await;
     let second = take(&one, &bench.claim(permits(2), LONG)).await;
-    let mut wakes = Vec::new();
-    for redis in [&two, &one, &two] {
-        wakes.push(stand(redis, &bench.claim(permits(2), LONG)).await);
+    let mut wakes = vec![stand(&two, &bench.claim(permits(2), LONG)).await];
+    for redis in [&one, &two] {
+        wakes.push(stand(redis, &bench.unrenewed(permits(2))).await);
     }
     contended(&one, &bench.claim(permits(2), LONG)).await;
+    let pushed = Instant::now();
     one.release(&second).await.unwrap();
     let third = granted(&mut wakes[0]).await;
     assert_eq!((third.slot, third.validity.granted), (Some(1), SECOND));
     assert!(third.token > second.token);
     silent(&mut wakes[1]).await;
     // Short until it is renewed.
-    assert!(confirm(&two, &third).await != dlock_contract::Standing::Lost && bench.left() > 9000);
+    let is_held = confirm(&two, &third).await != dlock_contract::Standing::Lost;
+    assert!(is_held && bench.left() > 9000, "lost{}", lateness::verdict(pushed, 900 * MS));
     one.release(&first).await.unwrap();
     let fourth = granted(&mut wakes[1]).await;
     assert_eq!(fourth.slot, Some(0));
@@ -111,23 +113,42 @@ async fn a_release_hands_its_permit_number_to_the_first_waiter() {
 async fn when_several_permits_end_at_once_as_many_waiters_get_in() {
     let bench = Bench::shared();
     let redis = bench.open().await;
-    for _ in 0..3 {
-        // Shorter than the places of waiters last.
-        take(&redis, &bench.claim(permits(3), 2 * SECOND)).await;
+    for _ in 0..10 {
+        for _ in 0..3 {
+            // Shorter than the places of waiters last.
+            take(&redis, &bench.claim(permits(3), 2 * SECOND)).await;
+        }
+        let claims: Vec<_> = (0..4).map(|_| bench.unrenewed(permits(3))).collect();
+        let (mut wakes, stands) = (Vec::new(), Instant::now());
+        for claim in &claims {
+            if let Attempt::Contended(wake) = redis.try_acquire(claim, until()).await.unwrap() {
+                wakes.push(wake);
+            }
+        }
+        // Otherwise the machine was so slow that the holders have ended before.
+        if wakes.len() == claims.len() {
+            let is_over = async || redis.look(&bench.key).await.unwrap().holders.is_empty();
+            wait_until("the holders end", is_over).await.unwrap();
+            // The last waiter asks first, and lets in the waiters before it.
+            let last = ask(&redis, &claims[3], until()).await;
+            // After that time the places end.
+            if stands.elapsed() < 3 * SECOND {
+                assert!(last.is_none());
+                let mut slots = Vec::new();
+                for wake in &mut wakes[..3] {
+                    slots.push(granted(wake).await.slot.unwrap());
+                }
+                assert_eq!(slots, [0, 1, 2]);
+                return;
+            }
+        }
+        drop(wakes);
+        for claim in &claims {
+            redis.abandon(claim).await.unwrap();
+        }
+        bench.clear();
     }
-    let claims: Vec<_> = (0..4).map(|_| bench.claim(permits(3), LONG)).collect();
-    let mut wakes = Vec::new();
-    for claim in &claims {
-        wakes.push(stand(&redis, claim).await);
-    }
-    wait_until("the holders end", async || redis.look(&bench.key).await.unwrap().holders.is_empty()).await.unwrap();
-    // The last waiter asks first, and lets in the waiters before it.
-    assert!(ask(&redis, &claims[3], until()).await.is_none());
-    let mut slots = Vec::new();
-    for wake in &mut wakes[..3] {
-        slots.push(granted(wake).await.slot.unwrap());
-    }
-    assert_eq!(slots, [0, 1, 2]);
+    panic!("each time the places had ended: nothing is proven");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,7 @@ impl Silent {
     async fn before(one: &Redis, bench: &Bench) -> (Self, Arc<Claim>) {
         let redis = bench.open().await;
         let held = take(one, &bench.fair(LONG)).await;
-        let (claims, last) = ([bench.fair(LONG), bench.fair(LONG)], bench.fair(LONG));
+        let (claims, last) = ([bench.fair_unrenewed(), bench.fair_unrenewed()], bench.fair_unrenewed());
         let places = [stand(&redis, &claims[0]).await, stand(&redis, &claims[1]).await];
         drop(stand(one, &last).await);
         assert_eq!(one.release(&held).await.unwrap(), Released::Released);
@@ -78,7 +78,7 @@ async fn a_process_that_fell_silent_after_a_hand_over_costs_no_second_grant() {
     let bench = Bench::own();
     let (one, silent) = (bench.open().await, bench.open().await);
     let held = take(&silent, &bench.fair(LONG)).await;
-    let (first, second, last) = (bench.claim(Mode::Exclusive, LONG), bench.fair(LONG), bench.fair(LONG));
+    let (first, second, last) = (bench.unrenewed(Mode::Exclusive), bench.fair(LONG), bench.fair(LONG));
     let places = (stand(&silent, &first).await, stand(&silent, &second).await);
     drop(stand(&one, &last).await);
     let by = Clock::system().now().after(LONG);
