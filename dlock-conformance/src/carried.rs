@@ -149,7 +149,12 @@ async fn overtaken(fixture: &Fixture<'_>) -> Tested {
 }
 
 /// The hold of a client that has waited for it, so the store knows how to notify this client.
-async fn known_as_waiter(fixture: &Fixture<'_>, key: &LockKey, one: &Client, other: &Client) -> Tested<Hold> {
+pub(crate) async fn known_as_waiter(
+    fixture: &Fixture<'_>,
+    key: &LockKey,
+    one: &Client,
+    other: &Client,
+) -> Tested<Hold> {
     let former = other.take(&fixture.claim(key, fixture.long())?).await?;
     let (waiter, waits) = stand(fixture, one, &former).await?;
     other.give_back(&former).await?;

@@ -2,11 +2,13 @@
 //! to a later hold what was meant for an earlier one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use dlock_contract::{Attempt, BreakRecord, Claim, Hold, HoldId, Queue};
+use dlock_contract::{Attempt, BreakRecord, Claim, Error, Hold, HoldId, Queue, Reservation, RunEnd};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 
+use crate::carried::known_as_waiter;
 use crate::case::{Case, case};
 use crate::cleanup::abandons;
 use crate::client::Client;
@@ -19,6 +21,10 @@ pub(crate) const CASES: &[Case] = &[
     case!("a renewal that a release overtakes changes no later hold", always, renewal),
     case!("a break that a release overtakes ends no later hold", always, breaking),
     case!("an abandon that another one overtakes ends no later hold", always, abandon),
+    case!("an end with a kept key that a release overtakes ends no later hold", keeps, keep),
+    case!("an end of a run that a release overtakes ends no later hold", periods, end_run),
+    case!("a reservation of tokens that a release overtakes changes no later hold", cohorts, reservation),
+    case!("a release that asks for the next caller and is overtaken ends no later hold", carries, exchange),
 ];
 
 /// The request that is overtaken.
@@ -28,6 +34,10 @@ enum Slow {
     Renewal,
     Break,
     Abandon,
+    Keep,
+    EndRun,
+    Reservation,
+    Exchange,
 }
 
 async fn release(fixture: &Fixture<'_>) -> Tested {
@@ -44,6 +54,22 @@ async fn breaking(fixture: &Fixture<'_>) -> Tested {
 
 async fn abandon(fixture: &Fixture<'_>) -> Tested {
     overtaken(fixture, Slow::Abandon).await
+}
+
+async fn keep(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::Keep).await
+}
+
+async fn end_run(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::EndRun).await
+}
+
+async fn reservation(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::Reservation).await
+}
+
+async fn exchange(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::Exchange).await
 }
 
 async fn overtaken(fixture: &Fixture<'_>, slow: Slow) -> Tested {
@@ -68,7 +94,11 @@ async fn overtaken(fixture: &Fixture<'_>, slow: Slow) -> Tested {
 async fn on_one_key(fixture: &Fixture<'_>, one: &Client, other: &Client, slow: Slow) -> Tested<Hold> {
     let key = fixture.key()?;
     // Its renewal would cut the lease of the later hold, which is longer.
-    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let hold = match slow {
+        // Else the store does not ask for the next caller.
+        Slow::Exchange => known_as_waiter(fixture, &key, one, other).await?,
+        _ => one.take(&fixture.claim(&key, fixture.short())?).await?,
+    };
     let claim = fixture.claim(&key, fixture.some_seconds())?;
     let answered = Notify::new();
     let overtaking = async {
@@ -76,7 +106,7 @@ async fn on_one_key(fixture: &Fixture<'_>, one: &Client, other: &Client, slow: S
         pause(fastrand::u64(0..10)).await;
         end(one, &hold, slow).await.inspect(|()| answered.notify_one())
     };
-    let asking = async { ask(one, other, &hold, slow).await.inspect(|()| answered.notify_one()) };
+    let asking = async { ask(fixture, one, other, &hold, slow).await.inspect(|()| answered.notify_one()) };
     let taking = async {
         // Before the first answer the lock is taken, and to ask for it is load and nothing else.
         answered.notified().await;
@@ -87,18 +117,40 @@ async fn on_one_key(fixture: &Fixture<'_>, one: &Client, other: &Client, slow: S
 }
 
 /// Other cases look at the answers.
-async fn ask(one: &Client, other: &Client, hold: &Hold, slow: Slow) -> Tested {
+async fn ask(fixture: &Fixture<'_>, one: &Client, other: &Client, hold: &Hold, slow: Slow) -> Tested {
     match slow {
         Slow::Release | Slow::Abandon => end(one, hold, slow).await,
         Slow::Renewal => one.renewal(hold).await.map(drop),
         Slow::Break => {
             let record = BreakRecord::new("the-suite", 17, "to be overtaken");
             let id = HoldId::of(&hold.claim.owner);
-            match inspect(&other.backend)?.break_hold(&hold.claim.key, id, &record).await {
-                Err(error) if !error.is_retryable() => Err(error.into()),
-                _ => Ok(()),
-            }
+            answered(inspect(&other.backend)?.break_hold(&hold.claim.key, id, &record).await)
         }
+        // A moment: if the key is kept, the later hold begins after it.
+        Slow::Keep => answered(one.keeps()?.keep(hold, Duration::from_millis(10), None).await),
+        Slow::EndRun => answered(one.periods()?.end_run(hold, RunEnd::Failed).await),
+        Slow::Reservation => {
+            let asked = Reservation::new(1).even_if_awaited(true);
+            answered(one.tokens()?.reserve(hold, asked).await)
+        }
+        Slow::Exchange => {
+            let next = fixture.claim(&hold.claim.key, fixture.long())?;
+            let until = fixture.clock.now().after(fixture.long());
+            let answer = one.exchange()?.release_to(hold, &next, until).await;
+            if let Ok((_, Some(Attempt::Acquired(next)))) = &answer {
+                return one.give_back(next).await;
+            }
+            let _ = abandons(one, &[next]).await;
+            answered(answer)
+        }
+    }
+}
+
+/// Whether it may be asked again, or had an answer.
+fn answered<T>(answer: Result<T, Error>) -> Tested {
+    match answer {
+        Err(error) if !error.is_retryable() => Err(error.into()),
+        _ => Ok(()),
     }
 }
 

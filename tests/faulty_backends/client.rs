@@ -100,7 +100,12 @@ impl Client {
             return Err(Error::outage("busy"));
         }
         let meets = self.memory().renewing;
-        let claim = self.in_two_steps(Lie::ReleasesInTwoSteps, &hold.claim).await;
+        let lie = match (keep, run) {
+            (Some(_), _) => Lie::KeepsInTwoSteps,
+            (None, Some(_)) => Lie::EndsRunInTwoSteps,
+            (None, None) => Lie::ReleasesInTwoSteps,
+        };
+        let claim = self.in_two_steps(lie, &hold.claim).await;
         let released = self.server.end(&claim, keep, run, self.id, self.clock.wall_ms());
         if meets && self.tells(Lie::LookEndsNeighbours) {
             self.server.state().lose_neighbours();

@@ -98,6 +98,10 @@ lies! {
     RenewsInTwoSteps POLL ["a renewal that a release overtakes changes no later hold"]
     BreaksInTwoSteps POLL ["a break that a release overtakes ends no later hold"]
     AbandonsInTwoSteps POLL ["an abandon that another one overtakes ends no later hold"]
+    KeepsInTwoSteps MODES ["an end with a kept key that a release overtakes ends no later hold"]
+    EndsRunInTwoSteps MODES ["an end of a run that a release overtakes ends no later hold"]
+    ReservesInTwoSteps MODES ["a reservation of tokens that a release overtakes changes no later hold"]
+    CarriesInTwoSteps PUSHED_MODES ["a release that asks for the next caller and is overtaken ends no later hold"]
 
     WrongHoldIds POLL ["look shows each holder with its hold id"]
     NamesTheAsker POLL ["a refusal that names a holder names the current one"]
@@ -178,7 +182,10 @@ lies! {
     OwnerInNote POLL ["an owner id is shown nowhere"]
     OwnerInError POLL ["an owner id is shown nowhere"]
     ChangesItsMind POLL ["the profile and the powers are the same at each call and for each client"]
-    WithdrawsAPower PUSHED_MODES ["the profile and the powers are the same at each call and for each client"]
+    WithdrawsAPower PUSHED_MODES [
+        "the profile and the powers are the same at each call and for each client",
+        "a release that asks for the next caller and is overtaken ends no later hold",
+    ]
 
     OutageIsContention POLL ["a store that is down is an outage, not contention"]
     SilenceIsContention POLL ["a silent store is reported neither as contention nor as a grant"]

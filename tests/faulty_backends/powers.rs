@@ -40,7 +40,8 @@ impl Tokens for Client {
         Box::pin(async move {
             let from = self.clock.now();
             self.wire(&hold.claim.owner).await?;
-            let reserved = self.server.reserve(&hold.claim, asked, self.id, self.clock.wall_ms());
+            let claim = self.in_two_steps(Lie::ReservesInTwoSteps, &hold.claim).await;
+            let reserved = self.server.reserve(&claim, asked, self.id, self.clock.wall_ms());
             self.reply().await;
             Ok(match reserved {
                 Err(Refused::Lost) => Reserved::Lost,
@@ -63,7 +64,8 @@ impl Exchange for Client {
         Box::pin(async move {
             let from = self.clock.now();
             self.wire(&next.owner).await?;
-            let (server, claim, asked, id) = (self.server.clone(), hold.claim.clone(), next.clone(), self.id);
+            let claim = self.in_two_steps(Lie::CarriesInTwoSteps, &hold.claim).await;
+            let (server, asked, id) = (self.server.clone(), next.clone(), self.id);
             let wall = self.clock.wall_ms();
             let request = move || server.release_to(&claim, &asked, until, id, wall);
             let (released, answer) = match self.tells(Lie::AbandonOvertakesCarried) {
