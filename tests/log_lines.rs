@@ -160,6 +160,14 @@ async fn a_sensitive_key_is_in_no_line_and_in_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_election_is_logged_by_its_name() {
+    log();
+    let registry = registry().await;
+    registry.elect("night billing").backend("memory").campaign().await.unwrap().resign().await.unwrap();
+    wait_for_lines(&["name=\"night billing\"", "backend=\"memory\""], &["acquired", "released"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_lines_of_an_outage_name_the_host() {
     log();
     let registry = Registry::new();
@@ -215,6 +223,26 @@ async fn the_attribute_hides_a_key_that_is_sensitive_and_no_other() {
     assert_eq!(hidden, 2, "{told}");
 }
 
+#[distributed_lock(key = "untold:<id>", backend = "nowhere", on_busy = "skip")]
+async fn cannot_tell(id: u32) {
+    unreachable!("{id}: there is no such store");
+}
+
+/// In an outage all calls fail. The lines of single ones would fill the log.
+#[tokio::test]
+async fn errors_that_a_function_cannot_return_are_one_line_a_minute_for_each_store() {
+    log();
+    for id in 0..100 {
+        cannot_tell(id).await;
+    }
+    let text = log().text();
+    let of = |level: &str| {
+        let is_meant = |line: &&str| line.contains(level) && line.contains("did not run to its end");
+        text.lines().filter(is_meant).filter(|line| line.contains("nowhere")).count()
+    };
+    assert_eq!((of("ERROR"), of("DEBUG")), (1, 99));
+}
+
 const CHILD: &str = "DLOCK_LOG_TEST_CHILD";
 
 /// The child of the next test: a service whose stores all fail for half a minute. It prints its lines from the level warn on, also
@@ -252,11 +280,15 @@ async fn child_whose_stores_fail() {
         }))
         .await;
     };
-    proxies.iter().for_each(|proxy| proxy.set(Mode::Refuse));
-    call_until("the store still fails").await;
-    proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
-    call_until("the store no longer fails").await;
+    let story = async {
+        proxies.iter().for_each(|proxy| proxy.set(Mode::Refuse));
+        call_until("the store still fails").await;
+        proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
+        call_until("the store no longer fails").await;
+    };
+    let is_whole = tokio::time::timeout(Duration::from_secs(240), story).await.is_ok();
     println!("{}", log.text());
+    assert!(is_whole, "a line never came");
 }
 
 /// Also with the lines of the stores' client libraries.
@@ -276,8 +308,8 @@ fn an_outage_of_each_store_is_a_few_lines_in_the_log_of_a_whole_process() {
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "child_whose_stores_fail", "--nocapture"]).env(CHILD, urls.join(" "));
     let output = child.output().unwrap();
-    assert!(output.status.success(), "{output:?}");
     let log = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{log}");
     let lines: Vec<_> =
         log.lines().filter(|line| [" WARN ", "ERROR "].iter().any(|level| line.contains(level))).collect();
     for (at, url) in urls.iter().enumerate() {

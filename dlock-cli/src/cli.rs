@@ -10,11 +10,14 @@ use dlock::{Backoff, HoldId, Mode, Renew, Retry, Wait};
 
 const AFTER_HELP: &str = "\
 Somebody holds a lock that you need:
-  dlock ls                                   which locks are held
-  dlock show KEY                             who holds it, since when, whether it lives, and its hold id
-  dlock doctor                               whether the store itself is the reason
-  dlock break KEY --hold ID --why TEXT       ends that hold, after a question (without a terminal: --yes).
-                                             Stop the holder first if you can
+  dlock ls
+      which locks are held
+  dlock show KEY
+      who holds it, since when, whether it lives, and its hold id
+  dlock doctor
+      whether the store itself is the reason
+  dlock break KEY --hold ID --why TEXT
+      ends that hold, after a question (without a terminal: --yes). Stop the holder first if you can
 
 Put a key with <> into quotes: 'stock:<42>'. A holder is told as host:process.
 
@@ -36,14 +39,14 @@ Exit codes:
 const CODES: &str = "Exit codes: see dlock --help";
 
 const AFTER_SHOW: &str = "\
-Show it twice, more than a third of its ttl apart: 10 s for the usual 30 s, 20 minutes for an hour.
-If the lease left has gone up, the holder lives and renews it. If it only goes down, the holder is
+Show it twice, more than a third of its ttl apart: 10 s for the usual 30 s, 20 minutes for an hour. \
+If the lease left has gone up, the holder lives and renews it. If it only goes down, the holder is \
 dead or cut off, and the lock is free when the lease ends.
 
 Exit codes: see dlock --help";
 
 const AFTER_BREAK: &str = "\
-Stop the holder first if you can. It hears of the break at its next renewal, after a third of its ttl
+Stop the holder first if you can. It hears of the break at its next renewal, after a third of its ttl \
 at the latest. Until then two may work under the lock, unless what they write checks the token.
 
 Exit codes: see dlock --help";
@@ -56,7 +59,7 @@ Exit codes: see dlock --help";
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Prints JSON instead of a table; not with run and watch
+    /// Prints JSON instead of a table; run, watch, completions and man have none
     #[arg(long, global = true, help_heading = "Global")]
     pub(crate) json: bool,
     /// Writes the log of dlock to standard error

@@ -36,6 +36,9 @@ struct Report {
     trials: Vec<Trial>,
     #[serde(serialize_with = "as_map")]
     promises: Vec<(&'static str, String)>,
+    /// The server's settings on which a promise depends.
+    #[serde(serialize_with = "as_map")]
+    settings: Vec<(String, String)>,
     /// Settings and states of the store that weaken a promise.
     findings: Vec<String>,
     #[serde(serialize_with = "as_map")]
@@ -57,16 +60,17 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
     let backend = store.registry.backend(Some(&store.backend)).await?;
     let profile = backend.profile();
     (report.kind, report.host, report.namespace) = (profile.kind, backend.host(), store.namespace.clone());
-    let mut trials = Vec::new();
+    let (mut trials, mut durability) = (Vec::new(), profile.durability);
     match store.registry.ready(&store.backend).await {
         Ok(health) => {
             (report.version, report.role, report.findings, report.counts) =
                 (health.version, health.role, health.findings, health.counts);
+            (report.settings, durability) = (health.settings, health.durability.unwrap_or(durability));
         }
         Err(error) => trials.push(("examine the server", Err(error))),
     }
     let members = report.counts.iter().find_map(|(name, count)| (name == "members").then_some(*count));
-    report.promises = promises(profile, members);
+    report.promises = promises(profile, durability, members);
     let once_per = clock_difference(&store).await.map(|difference| report.clock_difference_ms = difference);
     trials.extend(trials::all(&store, profile, once_per).await);
     let mut cycles = Vec::new();
@@ -120,8 +124,8 @@ fn difference(read: SystemTime, (began, ended): (SystemTime, SystemTime)) -> Opt
 }
 
 /// `members`: those that vote, where the store says how many there are.
-fn promises(profile: &Profile, members: Option<u64>) -> Vec<(&'static str, String)> {
-    let survives = match (profile.durability, members) {
+fn promises(profile: &Profile, durability: Durability, members: Option<u64>) -> Vec<(&'static str, String)> {
+    let survives = match (durability, members) {
         // A majority of two is both.
         (Durability::Consensus, Some(few @ 1..3)) => {
             format!("a restart of the store; NO failover: it has {few} of at least 3 members")
@@ -192,6 +196,7 @@ fn tell(report: &Report) -> Result<(), Failure> {
         line("a sound store", "keeps the promises below; `weaker` says what this one lacks".into());
     }
     report.promises.iter().for_each(|(name, value)| line(name, value.clone()));
+    report.settings.iter().for_each(|(name, value)| line(name, value.clone()));
     report.counts.iter().filter(|(_, number)| *number > 0).for_each(|(name, number)| line(name, number.to_string()));
     for finding in &report.findings {
         text += &format!("  {} {finding}\n", style("weaker:").yellow().bold());

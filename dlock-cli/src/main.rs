@@ -78,20 +78,24 @@ fn report(failure: &Failure) -> ExitCode {
 async fn command(cli: Cli) -> Result<Exit, Failure> {
     let Cli { store, json, verbose: _, command } = cli;
     match command {
+        Command::Run(_) | Command::Watch(_) | Command::Completions { .. } | Command::Man { .. } if json => {
+            Err(Failure::usage(
+                "`run` prints what its command prints, `watch` draws a screen, and `completions` and `man` write files: \
+                 none of them has JSON",
+            ))
+        }
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "dlock", &mut text);
             print(&String::from_utf8_lossy(&text)).map(|()| Exit::OK)
         }
         Command::Man { folder } => {
-            clap_mangen::generate_to(Cli::command(), &folder)
+            std::fs::create_dir_all(&folder)
+                .and_then(|()| clap_mangen::generate_to(Cli::command(), &folder))
                 .map_err(|error| Failure::new(Exit::USAGE, format!("{}: {error}", folder.display())))?;
             Ok(Exit::OK)
         }
         Command::Sites { file } => sites::show(&file, json),
-        Command::Run(_) | Command::Watch(_) if json => {
-            Err(Failure::usage("`run` prints what its command prints, and `watch` draws a screen: neither has JSON"))
-        }
         Command::Run(run) => run::run(&store, run).await,
         Command::Ls(ls) => ls::list(&store, &ls, json).await,
         Command::Show(show) => show::show(&store, &show, json).await,

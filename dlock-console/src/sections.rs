@@ -94,6 +94,7 @@ pub(crate) async fn stores(shared: Arc<Shared>) -> Option<Value> {
                 Ok(health) => json!({
                     "version": health.version,
                     "role": health.role,
+                    "settings": health.settings,
                     "findings": health.findings,
                     "counts": health.counts,
                 }),

@@ -1,5 +1,7 @@
 //! The answer of a readiness probe of a store.
 
+use crate::profile::Durability;
+
 /// The result of [`Backend::ready`](crate::Backend::ready) for a store that answers.
 ///
 /// ```
@@ -15,6 +17,10 @@ pub struct Health {
     pub version: Option<String>,
     /// The part that the server plays, such as `primary`, if there are several.
     pub role: Option<String>,
+    /// The settings of the server on which a promise depends, by name, whatever their values: `appendonly`, `yes`.
+    pub settings: Vec<(String, String)>,
+    /// What its grants survive with these settings, if that is more than the [profile](crate::Profile) promises.
+    pub durability: Option<Durability>,
     /// Everything that makes a promise smaller, each with its advice. None of them keeps the store from taking locks.
     pub findings: Vec<String>,
     /// Numbers by name: `members` that vote on a grant, and what the store has counted since it was opened, such as deadlocks that
@@ -40,6 +46,15 @@ impl Health {
     #[must_use]
     pub fn role(mut self, role: impl Into<String>) -> Self {
         self.role = Some(role.into());
+        self
+    }
+
+    /// Adds a setting. Several servers of one store mostly have the same ones, so an equal one is there once.
+    #[must_use]
+    pub fn setting(mut self, name: &str, value: &str) -> Self {
+        if !self.settings.iter().any(|known| known.0 == name && known.1 == value) {
+            self.settings.push((name.to_owned(), value.to_owned()));
+        }
         self
     }
 

@@ -119,9 +119,9 @@ impl Redlock {
                 Ok(()) => {}
                 Err(why) if !why.error.is_retryable() => return Err(why.error.again()),
                 Err(why) => {
-                    let (node, error) = (format!("{:?}", self.nodes.get(number)), why.error.to_string());
+                    let (host, error) = (format!("{:?}", self.nodes.get(number)), why.error.to_string());
                     line(
-                        move || tracing::warn!(node, %error, "a Redlock node cannot be reached; the others are a majority as long as they stay"),
+                        move || tracing::warn!(host, %error, "a Redlock node cannot be reached; the others are a majority as long as they stay"),
                     );
                     unable.push(why);
                 }

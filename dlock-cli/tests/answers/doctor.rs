@@ -62,6 +62,36 @@ async fn a_doctor_tells_the_right_that_an_account_of_a_database_lacks() {
     assert!(said.contains("lacks a right on dlock's table: INSERT"), "{said}");
 }
 
+/// Whether a restart of Redis forgets locks is up to its settings.
+#[test]
+fn a_doctor_shows_the_settings_on_which_a_promise_depends() {
+    let survives = |options: &[&str]| {
+        let server = Instance::start(Redis::with(options)).unwrap();
+        let report = json(&dlock(&server.url(), &["doctor", "--rounds", "1", "--json"]).output().unwrap());
+        let text = dlock(&server.url(), &["doctor", "--rounds", "1"]).output().unwrap();
+        let text = String::from_utf8(text.stdout).unwrap();
+        for (name, value) in report["settings"].as_object().unwrap() {
+            let is_shown = |line: &str| line.split_whitespace().eq([name, value.as_str().unwrap()]);
+            assert!(text.lines().any(is_shown), "{name}: {text}");
+        }
+        (report["settings"].to_string(), report["promises"]["locks survive"].as_str().unwrap().to_owned())
+    };
+    let (settings, survive) = survives(&["--appendonly", "yes", "--appendfsync", "always"]);
+    assert_eq!(settings, r#"{"appendfsync":"always","appendonly":"yes","maxmemory-policy":"noeviction"}"#);
+    assert!(survive.starts_with("a restart of the store; NO failover"), "{survive}");
+    for (options, told) in [
+        (
+            &["--appendonly", "yes", "--appendfsync", "everysec"][..],
+            r#"{"appendfsync":"everysec","appendonly":"yes","maxmemory-policy":"noeviction"}"#,
+        ),
+        (&[], r#"{"appendonly":"no","maxmemory-policy":"noeviction"}"#),
+    ] {
+        let (settings, survive) = survives(options);
+        assert_eq!(settings, told);
+        assert!(survive.starts_with("NO: a restart of the store forgets"), "{survive}");
+    }
+}
+
 #[tokio::test]
 async fn a_doctor_promises_nothing_of_a_store_that_it_could_not_ask() {
     let name = format!("doctor_{:x}", fastrand::u32(..));

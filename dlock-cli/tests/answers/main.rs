@@ -89,7 +89,12 @@ fn each_command_has_json_or_says_that_it_has_none() {
             "{told}"
         );
     }
-    for words in [["--json", "run", "a", "true"].as_slice(), &["--json", "watch"]] {
+    for words in [
+        ["--json", "run", "a", "true"].as_slice(),
+        &["--json", "watch"],
+        &["--json", "completions", "bash"],
+        &["--json", "man", "nowhere"],
+    ] {
         let refused = dlock(&url, words).output().unwrap();
         assert!(refused.status.code() == Some(64) && refused.stdout.is_empty(), "{refused:?}");
     }

@@ -86,6 +86,26 @@ fn a_watch_breaks_a_hold_also_on_a_narrow_terminal() {
     assert_eq!(holder.0.wait().unwrap().code(), Some(76));
 }
 
+/// What a tired reader reads first.
+#[test]
+fn the_help_is_readable_on_a_narrow_terminal() {
+    for words in [["--help"].as_slice(), &["show", "--help"], &["break", "--help"]] {
+        let mut command = dlock("memory://", words);
+        command.env("NO_COLOR", "1");
+        let (_keys, screen, mut help) = start_on_a_terminal(command, 40);
+        help.0.wait().unwrap();
+        block_until("the end of the screen", || Arc::strong_count(&screen) == 1).unwrap();
+        let screen = screen.lock().unwrap();
+        // The line of the usage is one.
+        for line in screen.lines().filter(|line| !line.starts_with("Usage:")) {
+            assert!(line.trim_end().chars().count() <= 40, "{line:?} of {screen}");
+            let indent = line.len() - line.trim_start().len();
+            // The list of the commands has 15.
+            assert!(indent <= 15 || line.trim().is_empty(), "{line:?} of {screen}");
+        }
+    }
+}
+
 #[test]
 fn a_doctor_on_a_terminal_has_colours_unless_no_color_is_set() {
     for (value, has_colours) in [(None, true), (Some("1"), false)] {

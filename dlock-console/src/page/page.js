@@ -357,7 +357,7 @@ function showStores({ stores }) {
     }
     card.append(element("p", "It takes locks."));
     const counts = store.counts.filter(([, count]) => count > 0);
-    card.append(terms(element("dl"), [["version", store.version], ["role", store.role], ...counts]));
+    card.append(terms(element("dl"), [["version", store.version], ["role", store.role], ...store.settings, ...counts]));
     if (store.findings.length > 0) {
       const list = card.appendChild(element("ul"));
       for (const finding of store.findings) list.appendChild(element("li", undefined, "warn")).append(spell(finding));

@@ -198,13 +198,13 @@ pub trait Skipped: Sized {
     #[doc(hidden)]
     fn skipped() -> Self;
 
-    /// That value. The error goes to the log, because the type cannot carry it: once in a minute for each key, since in an outage
-    /// all calls fail. The level debug has each one.
+    /// That value. The error goes to the log, because the type cannot carry it: once in a minute for each store and kind of error,
+    /// since in an outage all calls fail. The level debug has each one.
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
         static TOLD: Seldom = Seldom::new();
         if !key_of::is_key_query() {
-            let is_told = TOLD.passes(format!("{} {:?} {:?}", error.kind().as_str(), error.backend(), error.key()));
+            let is_told = TOLD.passes(format!("{what} {} {:?}", error.kind().as_str(), error.backend()));
             let (error, what) = (error.to_string(), what.to_owned());
             line(move || match is_told {
                 true => tracing::error!(target: "dlock", %error, "{what}"),

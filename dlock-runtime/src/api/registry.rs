@@ -256,10 +256,11 @@ impl Registry {
         let all_are_released = || left.iter().all(|tenure| tenure.is_being_released()) && shared.jobs.none();
         shared.until(grace, all_are_released).await;
         left.retain(|tenure| !tenure.is_being_released());
+        // The report has their number.
         for tenure in &left {
             let label = tenure.label.clone();
             line(move || {
-                line_of!(warn, label, "the lock is left to its ttl: its body or its guard outlives the shutdown");
+                line_of!(info, label, "the lock is left to its ttl: its body or its guard outlives the shutdown");
             });
         }
         let unconfirmed = shared.jobs.give_up();

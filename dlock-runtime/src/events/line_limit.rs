@@ -12,28 +12,32 @@ use dlock_contract::BootInstant;
 /// The time between two lines of a store.
 pub(crate) const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The stores that had lines, by their names.
+/// The lines of the stores, by their names.
 #[derive(Default)]
-pub(crate) struct LineLimit(Mutex<HashMap<Arc<str>, Turns>>);
+pub(crate) struct LineLimit(Mutex<Stores>);
 
-/// Which lines count together: the kind of the event, and its cause or the kind of its error.
+#[derive(Default)]
+struct Stores {
+    by_name: HashMap<Arc<str>, StoreLines>,
+    has_ended: bool,
+}
+
+/// Which lines count together: those of one event, with one cause or one kind of error. Only compared, never shown.
 pub(crate) type Kind = (&'static str, &'static str);
 
-/// Writes a line. It gets the number of lines of the same kind that were left out.
-type Write = Box<dyn FnOnce(u64) + Send>;
+/// Writes a line: with the number of lines of its kind that were left out, or at the level debug.
+pub(crate) type Write = Arc<dyn Fn(Option<u64>) + Send + Sync>;
 
-/// The lines of one store.
-struct Turns {
+struct StoreLines {
     free_at: BootInstant,
-    /// One of each kind. So their number is bounded.
+    /// The first one of each kind. So their number is bounded.
     waiting: VecDeque<Waiting>,
-    /// Whether somebody will ask for the lines that wait.
-    is_awaited: bool,
 }
 
 struct Waiting {
     kind: Kind,
-    write: Write,
+    /// `None` if it was written after the end.
+    write: Option<Write>,
     left_out: u64,
 }
 
@@ -49,55 +53,80 @@ pub(crate) enum Put {
 
 impl LineLimit {
     /// Writes the line if none of this store was written for a second. Else it waits, unless one of its kind waits already.
-    pub(crate) fn line(
-        &self,
-        store: &Arc<str>,
-        kind: Kind,
-        now: BootInstant,
-        write: impl FnOnce(u64) + Send + 'static,
-    ) -> Put {
+    pub(crate) fn line(&self, store: &Arc<str>, kind: Kind, now: BootInstant, write: Write) -> Put {
         let mut stores = self.stores();
-        let no_line = || Turns { free_at: now, waiting: VecDeque::new(), is_awaited: false };
-        let turns = stores.entry(store.clone()).or_insert_with(no_line);
-        if turns.waiting.is_empty() && now >= turns.free_at {
-            turns.free_at = now.after(LINE_INTERVAL);
+        let has_ended = stores.has_ended;
+        let no_line = || StoreLines { free_at: now, waiting: VecDeque::new() };
+        let lines = stores.by_name.entry(store.clone()).or_insert_with(no_line);
+        let is_free = now >= lines.free_at;
+        if is_free && lines.waiting.is_empty() && !has_ended {
+            lines.free_at = now.after(LINE_INTERVAL);
             drop(stores);
-            write(0);
+            write(Some(0));
             return Put::Written;
         }
-        match turns.waiting.iter_mut().find(|waiting| waiting.kind == kind) {
-            Some(waiting) => waiting.left_out += 1,
-            None => turns.waiting.push_back(Waiting { kind, write: Box::new(write), left_out: 0 }),
+        // Nobody has asked for it in time, as in a child after `fork`.
+        let overdue = if is_free && !has_ended { lines.pop(now) } else { None };
+        let is_first = lines.waiting.is_empty();
+        let same = lines.waiting.iter_mut().find(|waiting| waiting.kind == kind);
+        let is_first_of_kind = same.is_none();
+        match same {
+            Some(same) => same.left_out += 1,
+            None => {
+                let waits = (!has_ended).then(|| write.clone());
+                lines.waiting.push_back(Waiting { kind, write: waits, left_out: 0 });
+            }
         }
-        let is_awaited = std::mem::replace(&mut turns.is_awaited, true);
-        Put::Later { ask_at: (!is_awaited).then_some(turns.free_at) }
+        let ask_at = (is_first && !has_ended).then_some(lines.free_at);
+        drop(stores);
+        overdue.into_iter().for_each(Waiting::write);
+        if has_ended && is_first_of_kind {
+            write(Some(0));
+            return Put::Written;
+        }
+        Put::Later { ask_at }
     }
 
     /// Writes the first line that waits, if it is time. Answers when to ask again, if others wait.
     pub(crate) fn next(&self, store: &str, now: BootInstant) -> Option<BootInstant> {
         let mut stores = self.stores();
-        let turns = stores.get_mut(store)?;
-        let due = if now >= turns.free_at { turns.waiting.pop_front() } else { None };
-        if due.is_some() {
-            turns.free_at = now.after(LINE_INTERVAL);
-        }
-        turns.is_awaited = !turns.waiting.is_empty();
-        let again = turns.is_awaited.then_some(turns.free_at);
+        let has_ended = stores.has_ended;
+        let lines = stores.by_name.get_mut(store).filter(|_| !has_ended)?;
+        let due = if now >= lines.free_at { lines.pop(now) } else { None };
+        let again = (!lines.waiting.is_empty()).then_some(lines.free_at);
         drop(stores);
-        if let Some(due) = due {
-            (due.write)(due.left_out);
-        }
+        due.into_iter().for_each(Waiting::write);
         again
     }
 
-    /// Writes all lines that wait: nobody asks for them later.
+    /// Writes all lines that wait, since nobody may ask for them later. Of each kind that comes after it, one line is written.
     pub(crate) fn end(&self) {
-        let waiting: Vec<_> = self.stores().values_mut().flat_map(|turns| std::mem::take(&mut turns.waiting)).collect();
-        waiting.into_iter().for_each(|waiting| (waiting.write)(waiting.left_out));
+        let mut stores = self.stores();
+        stores.has_ended = true;
+        let waiting: Vec<_> =
+            stores.by_name.values_mut().flat_map(|lines| std::mem::take(&mut lines.waiting)).collect();
+        drop(stores);
+        waiting.into_iter().for_each(Waiting::write);
     }
 
-    fn stores(&self) -> MutexGuard<'_, HashMap<Arc<str>, Turns>> {
+    fn stores(&self) -> MutexGuard<'_, Stores> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StoreLines {
+    fn pop(&mut self, now: BootInstant) -> Option<Waiting> {
+        let due = self.waiting.pop_front()?;
+        self.free_at = now.after(LINE_INTERVAL);
+        Some(due)
+    }
+}
+
+impl Waiting {
+    fn write(self) {
+        if let Some(write) = self.write {
+            write(Some(self.left_out));
+        }
     }
 }
 
@@ -111,13 +140,13 @@ mod tests {
 
     const LOST: Kind = ("lost", "deadline");
     const BROKEN: Kind = ("lost", "broken");
-    const NEAR: Kind = ("near expiry", "");
-
+    const NEAR: Kind = ("near expiry", "near");
     const COUNTED: Put = Put::Later { ask_at: None };
 
     fn put(limit: &LineLimit, written: &Written, (store, kind): (&str, Kind), now: BootInstant) -> Put {
-        let (written, text) = (written.clone(), if kind.1.is_empty() { kind.0 } else { kind.1 });
-        limit.line(&store.into(), kind, now, move |left_out| written.lock().unwrap().push((text, left_out)))
+        let written = written.clone();
+        let write = move |left_out: Option<u64>| written.lock().unwrap().push((kind.1, left_out.unwrap()));
+        limit.line(&store.into(), kind, now, Arc::new(write))
     }
 
     fn taken(written: &Written) -> Vec<(&'static str, u64)> {
@@ -132,25 +161,50 @@ mod tests {
         }
         assert_eq!(taken(&written).len(), 2, "each store has its own");
         let ask_at = clock.now().after(LINE_INTERVAL);
-        assert_eq!(put(&limit, &written, ("one", LOST), clock.now()), Put::Later { ask_at: Some(ask_at) });
-        for kind in [LOST, NEAR, LOST, BROKEN, NEAR] {
+        assert_eq!(put(&limit, &written, ("one", NEAR), clock.now()), Put::Later { ask_at: Some(ask_at) });
+        for kind in [LOST, NEAR, LOST, BROKEN, LOST] {
             assert_eq!(put(&limit, &written, ("one", kind), clock.now()), COUNTED, "somebody asks already");
         }
         assert_eq!(limit.next("one", clock.now()), Some(ask_at), "it is too early");
         assert!(taken(&written).is_empty());
-        for expected in [("deadline", 2), ("near expiry", 1), ("broken", 0)] {
+        for expected in [("near", 1), ("deadline", 2), ("broken", 0)] {
             clock.advance(LINE_INTERVAL);
             let again = limit.next("one", clock.now());
             assert_eq!((taken(&written), again.is_none()), (vec![expected], expected.0 == "broken"));
         }
         // The last line counts too.
         assert!(matches!(put(&limit, &written, ("one", LOST), clock.now()), Put::Later { ask_at: Some(_) }));
-        clock.advance(LINE_INTERVAL);
-        // Nobody has asked: a new line does not overtake the one that waits.
-        assert_eq!(put(&limit, &written, ("one", NEAR), clock.now()), COUNTED);
-        assert!(taken(&written).is_empty());
+    }
+
+    #[test]
+    fn a_line_that_nobody_asks_for_comes_with_the_next_one() {
+        let (limit, clock, written) = (LineLimit::default(), Clock::manual(), Written::default());
+        for kind in [LOST, NEAR, BROKEN] {
+            put(&limit, &written, ("one", kind), clock.now());
+        }
+        assert_eq!(taken(&written), [("deadline", 0)]);
+        for expected in [("near", 0), ("broken", 0), ("deadline", 1)] {
+            clock.advance(LINE_INTERVAL);
+            put(&limit, &written, ("one", LOST), clock.now());
+            assert_eq!(taken(&written), [expected]);
+        }
+    }
+
+    #[test]
+    fn at_the_end_all_lines_are_written_and_later_one_of_each_kind() {
+        let (limit, clock, written) = (LineLimit::default(), Clock::manual(), Written::default());
+        for kind in [LOST, LOST, LOST, NEAR] {
+            put(&limit, &written, ("one", kind), clock.now());
+        }
+        taken(&written);
         limit.end();
-        assert_eq!(taken(&written), [("deadline", 0), ("near expiry", 0)]);
+        assert_eq!(taken(&written), [("deadline", 1), ("near", 0)]);
+        for kind in [LOST, LOST, NEAR] {
+            put(&limit, &written, ("one", kind), clock.now());
+        }
+        assert_eq!(taken(&written), [("deadline", 0), ("near", 0)]);
+        clock.advance(LINE_INTERVAL);
+        assert_eq!((limit.next("one", clock.now()), taken(&written).len()), (None, 0));
     }
 
     #[test]

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use dlock_contract::LossCause;
+use tracing::field::display;
 
 use crate::events::event::Event;
 use crate::events::line_limit::Kind;
+use crate::events::outage_log::OutageLine;
 use crate::site::Label;
 
 /// A line about one lock: its name, its key, its store with host and port, and the id of its hold. Of a sensitive key it shows
@@ -25,7 +27,7 @@ macro_rules! line_of {
 }
 pub(crate) use line_of;
 
-/// A line at this level if the outage log reports it, else at the level debug.
+/// A line at this level if it is told, else at the level debug.
 macro_rules! line_at {
     ($level:ident if $is_told:expr, $label:expr, $($line:tt)*) => {
         if $is_told {
@@ -37,7 +39,7 @@ macro_rules! line_at {
 }
 
 /// The kind of a line with the level warn or error that any number of calls can cause, and its cause or the kind of its error.
-pub(super) const fn limited(event: &Event) -> Option<Kind> {
+pub(super) const fn kind_of(event: &Event) -> Option<Kind> {
     match event {
         // Its line has the level info.
         Event::Lost { cause: LossCause::Shutdown, .. } => None,
@@ -56,8 +58,8 @@ pub(crate) fn short(length: Duration) -> String {
 
 /// Writes the line of an event, if it has one.
 ///
-/// A line with the level warn or error has the level debug if it is not told. `told` is how many lines of the kind were left out
-/// before it.
+/// A line with the level warn or error has the level debug if it is not told. `told` is how many further lines of its kind came
+/// while it waited.
 pub(super) fn write(label: &Label, event: &Event, told: Option<u64>) {
     let (is_told, left_out) = (told.is_some(), told.filter(|count| *count > 0));
     match event {
@@ -99,4 +101,31 @@ pub(super) fn write(label: &Label, event: &Event, told: Option<u64>) {
             line_at!(warn if is_told, label, left_out, remaining = %short(*remaining), "near expiry")
         }
     }
+}
+
+/// The kind of the lines about holds of this process that operators broke.
+pub(crate) const BROKEN: Kind = ("broken", "");
+
+/// An operator has broken a hold of this process. `told` is as in [`write`].
+pub(crate) fn write_broken(label: &Label, record: &str, told: Option<u64>) {
+    let left_out = told.filter(|count| *count > 0);
+    line_at!(warn if told.is_some(), label, left_out, record, "an operator has broken this hold");
+}
+
+/// Writes a line about an outage, at the level debug if it is not told.
+pub(crate) fn write_outage(outage: &OutageLine, is_told: bool) {
+    let OutageLine { store, text, reason, code, so_far } = outage;
+    let (lasted, counts) = so_far.map(|(lasted, counts)| (display(short(lasted)), counts)).unzip();
+    macro_rules! write {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "dlock", backend = &*store.name, host = store.host.as_deref(), reason = reason.as_deref(),
+                code = code.as_deref(), lasted, failed_calls = counts.map(|counts| counts.calls),
+                failed_renewals = counts.map(|counts| counts.renewals),
+                failed_releases = counts.map(|counts| counts.releases), lost_holds = counts.map(|counts| counts.lost),
+                "{text}"
+            )
+        };
+    }
+    if is_told { write!(warn) } else { write!(debug) }
 }

@@ -11,7 +11,7 @@ use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dlock_contract::engine::caught;
-use dlock_contract::{BootInstant, ErrorKind, LossCause};
+use dlock_contract::{BootInstant, Error, ErrorKind, LossCause};
 use dlock_store::Clock;
 use dlock_store::engine::simulation::is_here as is_simulated;
 use dlock_store::{background, drop_elsewhere, is_ours, line};
@@ -196,21 +196,28 @@ impl Events {
     /// The registry is shut down. Only the log uses it.
     pub(crate) fn end(&self) {
         self.limit.end();
-        self.outages.end().into_iter().for_each(OutageLine::write);
+        self.outages.end().into_iter().for_each(|told| line(move || told.write(Some(0))));
     }
 
-    /// Notes a confirmed renewal. Only the log uses it.
-    pub(crate) fn note_renewal(self: &Arc<Self>, label: &Label) {
-        self.tell_of_outage(self.outages.note_answer(label.backend(), || self.clock.now()));
+    /// Notes an answer of a store. Only the log uses it.
+    pub(crate) fn note_answer(self: &Arc<Self>, backend: &str) {
+        self.tell_of_outage(self.outages.note_answer(backend, || self.clock.now()));
+    }
+
+    /// Notes a request that has failed, of a call that may ask again. Only the log uses it.
+    pub(crate) fn note_failed_request(self: &Arc<Self>, store: &StoreLabel, error: &Error) {
+        let (reason, code) = (error.message().into(), error.code().map(Into::into));
+        self.note_failure(store, Failed::Request, Why { reason: &reason, code: &code });
+    }
+
+    fn note_failure(self: &Arc<Self>, store: &StoreLabel, failed: Failed, why: Why<'_>) {
+        let told = self.outages.note_failure(store, failed, why, self.clock.now());
+        told.into_iter().for_each(|line| self.tell_of_outage(line));
     }
 
     fn trace(self: &Arc<Self>, label: &Label, event: &Event) {
-        let (outages, backend, now) = (&self.outages, label.backend(), || self.clock.now());
-        let failed = |failed, reason, code| {
-            let lines = outages.note_failure(label.store_label(), failed, Why { reason, code }, now());
-            lines.into_iter().for_each(|line| self.tell_of_outage(line));
-        };
-        let answered = || self.tell_of_outage(outages.note_answer(backend, now));
+        let (outages, backend) = (&self.outages, label.backend());
+        let failed = |failed, reason, code| self.note_failure(label.store_label(), failed, Why { reason, code });
         // Whether the line has the level warn or error. Otherwise it has the level debug, because the outage has its
         // own lines.
         let is_told = match event {
@@ -230,57 +237,67 @@ impl Events {
                 outages.note_loss(backend);
                 // The store has said that the hold is over, so it answers.
                 if *cause == LossCause::Store {
-                    answered();
+                    self.note_answer(backend);
                 }
                 true
             }
             Event::NearExpiry { .. } => !outages.is_failing(backend),
             Event::Acquired { .. } | Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => {
-                answered();
+                self.note_answer(backend);
                 false
             }
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
             Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
-        match lines::limited(event) {
+        match lines::kind_of(event) {
             Some(kind) if is_told => {
-                let (of, told) = (label.clone(), event.clone());
-                let write = move |left_out| line(move || lines::write(&of, &told, Some(left_out)));
-                if !self.limited(label.store_label(), kind, write) {
-                    lines::write(label, event, None);
-                }
+                let (of, event) = (label.clone(), event.clone());
+                self.in_turn(&label.store_label().name, kind, move |told| lines::write(&of, &event, told));
             }
             _ => lines::write(label, event, is_told.then_some(0)),
         }
     }
 
-    /// Writes a line of the level warn or error: now, if there was none of this store for a second, or else later. Answers whether it
-    /// was written now.
-    fn limited(self: &Arc<Self>, store: &StoreLabel, kind: Kind, write: impl FnOnce(u64) + Send + 'static) -> bool {
-        let Put::Later { ask_at } = self.limit.line(&store.name, kind, self.clock.now(), write) else { return true };
-        // Without our thread, the shutdown writes it.
+    /// Writes a line of the level warn or error: now, if there was none of this store for a second, or else later. The level debug has
+    /// it now in any case.
+    pub(crate) fn in_turn(
+        self: &Arc<Self>,
+        store: &Arc<str>,
+        kind: Kind,
+        write: impl Fn(Option<u64>) + Send + Sync + 'static,
+    ) {
+        let write = Arc::new(write);
+        let guarded = {
+            let write = write.clone();
+            move |told| {
+                let write = write.clone();
+                line(move || write(told));
+            }
+        };
+        let Put::Later { ask_at } = self.limit.line(store, kind, self.clock.now(), Arc::new(guarded)) else { return };
+        line(move || write(None));
+        // Without our thread, the next line of the store or the shutdown writes it.
         if let Some(mut ask_at) = ask_at.filter(|_| !is_simulated())
             && let Ok(background) = background()
         {
             // Weak, since the clock of a test may stand still for ever.
-            let (events, clock, name) = (Arc::downgrade(self), self.clock.clone(), store.name.clone());
+            let (events, clock, store) = (Arc::downgrade(self), self.clock.clone(), store.clone());
             background.spawn(async move {
                 loop {
                     clock.sleep_until(ask_at).await;
                     let Some(events) = events.upgrade() else { return };
-                    let Some(again) = events.limit.next(&name, clock.now()) else { return };
+                    let Some(again) = events.limit.next(&store, clock.now()) else { return };
                     ask_at = again;
                 }
             });
         }
-        false
     }
 
     fn tell_of_outage(self: &Arc<Self>, told: Option<OutageLine>) {
         if let Some(told) = told {
-            let (store, kind) = (told.store.clone(), (told.text, ""));
-            self.limited(&store, kind, move |_| told.write());
+            let name = told.store.name.clone();
+            self.in_turn(&name, told.kind(), move |told_at| told.write(told_at));
         }
     }
 
@@ -332,6 +349,7 @@ impl Observers {
 
 impl Drop for Events {
     fn drop(&mut self) {
+        self.limit.end();
         // Elsewhere, because the last hold of a dropped registry may end on our thread.
         drop_elsewhere(std::mem::take(&mut self.observers));
     }

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::BootInstant;
-use dlock_store::line;
 
-use crate::events::lines::short;
+use crate::events::line_limit::Kind;
+use crate::events::lines;
 use crate::site::StoreLabel;
 
 /// An outage ends at the first answer that comes this long after its last failure.
@@ -43,6 +43,8 @@ pub(crate) struct OutageLog {
 /// The request that has failed.
 #[derive(Clone, Copy)]
 pub(crate) enum Failed {
+    /// A request of a call that may ask again. It is not counted.
+    Request,
     Call,
     Renewal,
     Release,
@@ -70,23 +72,24 @@ struct Outage {
 pub(crate) struct OutageLine {
     pub(crate) store: StoreLabel,
     pub(crate) text: &'static str,
-    reason: Option<Arc<str>>,
-    code: Option<Arc<str>>,
-    /// What has failed so far, and how long. The first line has none.
-    so_far: Option<(Duration, Counts)>,
+    pub(crate) reason: Option<Arc<str>>,
+    pub(crate) code: Option<Arc<str>>,
+    /// How long it has lasted, and what has failed so far. The first line has none.
+    pub(crate) so_far: Option<(Duration, Counts)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    calls: u64,
-    renewals: u64,
-    releases: u64,
-    lost: u64,
+pub(crate) struct Counts {
+    pub(crate) calls: u64,
+    pub(crate) renewals: u64,
+    pub(crate) releases: u64,
+    pub(crate) lost: u64,
 }
 
 impl Counts {
     fn add(&mut self, failed: Failed) {
         match failed {
+            Failed::Request => {}
             Failed::Call => self.calls += 1,
             Failed::Renewal => self.renewals += 1,
             Failed::Release => self.releases += 1,
@@ -184,22 +187,13 @@ impl OutageLine {
         Self { reason: Some(why.reason.clone()), code: why.code.clone(), ..self }
     }
 
-    pub(crate) fn write(self) {
-        let Self { store, text, reason, code, so_far } = self;
-        let Some((lasted, counts)) = so_far else {
-            return line(move || {
-                let (backend, host, reason) = (&*store.name, store.host.as_deref(), reason.as_deref());
-                tracing::warn!(target: "dlock", backend, host, reason, code = code.as_deref(), "{text}");
-            });
-        };
-        line(move || {
-            let (backend, host, reason) = (&*store.name, store.host.as_deref(), reason.as_deref());
-            tracing::warn!(
-                target: "dlock", backend, host, reason, code = code.as_deref(), lasted = %short(lasted),
-                failed_calls = counts.calls, failed_renewals = counts.renewals, failed_releases = counts.releases,
-                lost_holds = counts.lost, "{text}"
-            );
-        });
+    pub(crate) const fn kind(&self) -> Kind {
+        (self.text, "")
+    }
+
+    /// As [`lines::write`].
+    pub(crate) fn write(&self, told: Option<u64>) {
+        lines::write_outage(self, told.is_some());
     }
 }
 

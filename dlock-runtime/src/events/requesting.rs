@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::BootInstant;
+use dlock_contract::{BootInstant, Error};
 
 use crate::events::observe::Events;
 use crate::events::store_event::{Operation, RequestOutcome, StoreEvent};
@@ -21,6 +21,16 @@ impl ObservedStore {
 
     pub(crate) fn tell(&self, event: &StoreEvent) {
         self.events.tell_of_store(&self.label, event);
+    }
+
+    /// Notes a request that has failed while the store keeps failing. Only the log uses it.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        self.events.note_failed_request(&self.label, error);
+    }
+
+    /// Notes an answer. Only the log uses it.
+    pub(crate) fn note_answer(&self) {
+        self.events.note_answer(&self.label.name);
     }
 }
 

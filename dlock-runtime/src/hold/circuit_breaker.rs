@@ -47,14 +47,16 @@ impl CircuitBreaker {
         }
     }
 
-    /// A request has failed. Only an outage counts: any other error is an answer, except one of this process's own.
-    pub(crate) fn note_failure(&self, store: &str, error: &Error, now: BootInstant) {
+    /// A request has failed. Only an outage counts: any other error is an answer, except one of this process's own. Answers whether
+    /// the store keeps failing.
+    pub(crate) fn note_failure(&self, store: &str, error: &Error, now: BootInstant) -> bool {
         if *error.kind() == ErrorKind::ShutDown {
-            return;
+            return false;
         }
         // A store that says when it grants again has not failed.
         if *error.kind() != ErrorKind::Outage || error.told_after().is_some() {
-            return self.note_answer(store);
+            self.note_answer(store);
+            return false;
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures == 1 {
@@ -62,7 +64,7 @@ impl CircuitBreaker {
         }
         let since = BootInstant::from_nanos(self.since.load(Ordering::Relaxed));
         if failures < FAILURE_LIMIT || now.since(since) < SHORTEST_FAILURE_SPAN {
-            return;
+            return false;
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
         let next = next_probe(now);
@@ -75,6 +77,7 @@ impl CircuitBreaker {
                 );
             });
         }
+        true
     }
 
     /// Decides whether a new request may be sent.
@@ -131,7 +134,9 @@ mod tests {
     }
 
     fn fail(breaker: &CircuitBreaker, times: u32, seconds: u64) {
-        (0..times).for_each(|_| breaker.note_failure("s", &Error::outage("down"), at(seconds)));
+        for _ in 0..times {
+            breaker.note_failure("s", &Error::outage("down"), at(seconds));
+        }
     }
 
     fn is_open(breaker: &CircuitBreaker, seconds: u64) -> bool {

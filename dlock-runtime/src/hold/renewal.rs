@@ -69,7 +69,7 @@ pub(super) async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             Ok(_) => fail_all(&batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
-        note_health(first, &answers, clock.now());
+        note_health(first, &answers);
         if let Some(requesting) = requesting.take() {
             let failed = answers.iter().find_map(|answer| answer.as_ref().err());
             requesting.ended(RequestOutcome::of(failed.filter(|_| answers.iter().all(Result::is_err))));
@@ -121,10 +121,10 @@ async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
 }
 
 /// Reports the outcome of one request to the store's circuit breaker.
-fn note_health(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
+fn note_health(first: &Tenure, answers: &[Result<Standing>]) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
-        Some(error) if answers.iter().all(Result::is_err) => store.breaker.note_failure(&store.name, error, now),
+        Some(error) if answers.iter().all(Result::is_err) => store.note_failure(error),
         _ => store.breaker.note_answer(&store.name),
     }
 }

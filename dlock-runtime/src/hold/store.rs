@@ -143,19 +143,27 @@ impl Store {
         match answer {
             Some(Ok(answer)) => {
                 self.breaker.note_answer(&self.name);
+                self.observed.note_answer();
                 Ok(answer)
             }
             Some(Err(error)) => {
-                self.breaker.note_failure(&self.name, &error, clock.now());
+                self.note_failure(&error);
                 Err(error)
             }
             None => {
                 let error = Error::outage(format!("the store did not answer within {bound:.1?}"));
                 if bound >= CONCLUSIVE_TIME {
-                    self.breaker.note_failure(&self.name, &error, clock.now());
+                    self.note_failure(&error);
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// The log tells of a store that keeps failing also if each caller asks again and none has failed yet.
+    pub(crate) fn note_failure(&self, error: &Error) {
+        if self.breaker.note_failure(&self.name, error, self.clock.now()) {
+            self.observed.note_failure(error);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The log of an outage.
 
 use dlock_memory::Memory;
-use dlock_runtime::{Key, Wait};
+use dlock_runtime::{Key, Retry, Wait};
 use tracing::Level;
 
 use crate::support::{Faulty, MS, Op, SECOND, Step, World, calm, test, until};
@@ -124,11 +124,58 @@ fn calls_that_are_wrong_have_one_line_a_second_whatever_is_wrong_with_them() {
             world.clock.advance(100 * MS);
             calm().await;
         }
+        // The thread of the lines may be late, and the clock stands still meanwhile.
+        let is_told = |(_, kind): &(_, &str)| warnings(store).iter().any(|line| line.contains(kind));
+        until("a line of each kind", || kinds.iter().all(is_told)).await;
         let told = warnings(store);
         assert!((3..=6).contains(&told.len()), "five seconds: {told:?}");
-        for (_, kind) in kinds {
-            assert!(told.iter().any(|line| line.contains(kind)), "{kind}: {told:?}");
+    });
+}
+
+/// Callers that ask again until the store is back see no failure, and wait for half a minute.
+#[test]
+fn an_outage_that_every_caller_sits_out_is_three_lines() {
+    test(async {
+        let store = "a store whose callers ask again";
+        let world = World::new();
+        let failing = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, |_| {});
+        world.registry.install(store, failing.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        failing.always(Op::Acquire, Step::Fail);
+        let retry = Retry { times: 1000, backoff: None };
+        let waits = tokio::spawn(world.lock("k").backend(store).wait(Wait::Forever).retry(retry).acquire());
+        let told = |text: &str| warnings(store).iter().filter(|line| line.starts_with(text)).count();
+        let lasts = until("half a minute", || told("the store still fails") == 1);
+        world.pass_until(SECOND, lasts).await;
+        failing.always(Op::Acquire, Step::Pass);
+        let held = world.pass_until(SECOND, waits).await.unwrap().unwrap();
+        world.pass(10 * SECOND).await;
+        held.confirm().await.unwrap();
+        world.lock("other").backend(store).acquire().await.unwrap().release().await.unwrap();
+        until("the end", || told("the store no longer fails") == 1).await;
+        assert_eq!((told("the store fails; further"), warnings(store).len()), (1, 3), "{:?}", warnings(store));
+    });
+}
+
+/// Nobody asks for the lines that wait, once the process has ended.
+#[test]
+fn a_shutdown_writes_the_lines_that_wait() {
+    test(async {
+        let store = "a store with lines that wait";
+        let world = World::new();
+        let refusing = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, |_| {});
+        world.registry.install(store, refusing.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        for step in [Step::RefuseTtl, Step::Mixed, Step::Mixed, Step::Regressed] {
+            refusing.always(Op::Acquire, step);
+            world.lock("k").backend(store).wait(Wait::None).acquire().await.unwrap_err();
         }
+        assert_eq!(warnings(store).len(), 1);
+        world.pass_until(MS, world.registry.shutdown(SECOND)).await;
+        until("the lines", || warnings(store).len() == 3).await;
+        let told = warnings(store);
+        assert!(told[1].contains("key_conflict") && told[1].contains("left_out=1"), "{told:?}");
+        assert!(told[2].contains("fence_regression"), "{told:?}");
     });
 }
 
@@ -183,13 +230,16 @@ fn a_shutdown_that_cuts_a_body_off_is_no_warning() {
         Layer::meets(store, Does::Nothing);
         let body = |key: &'static str| world.lock(key).backend(store).run(|_| std::future::pending::<()>());
         let runs = [tokio::spawn(body("a")), tokio::spawn(body("b"))];
+        let _kept = world.lock("kept").backend(store).acquire().await.unwrap();
         calm().await;
-        world.pass_until(SECOND, world.registry.shutdown(SECOND)).await;
+        let report = world.pass_until(SECOND, world.registry.shutdown(SECOND)).await;
+        assert_eq!((report.cut_off, report.left_to_ttl), (3, 1));
         for run in runs {
             assert!(run.await.unwrap().is_err());
         }
         let told = || Layer::lines(store).iter().filter(|(.., level)| *level == Level::INFO).count();
-        until("the lines", || told() == 2).await;
+        // One for each hold, and one for the hold that is left.
+        until("the lines", || told() == 4).await;
         world.pass(3 * SECOND).await;
         assert_eq!(warnings(store), Vec::<String>::new());
     });

@@ -3,8 +3,9 @@
 //! A layer of the user's would run where the line is written. So our thread has a subscriber of its own, which sends warnings
 //! and errors to the thread of the log lines, and leaves the other lines out.
 //!
-//! A warning gets the level debug: in an outage of half a minute, ZooKeeper's client wrote a thousand of them, while an error
-//! of ours names the store and the reason. An error is written once in a minute.
+//! Of the lines of one place in a library one is written in a minute, and the others have the level debug. Those of ZooKeeper's
+//! client all have it: in an outage of half a minute it wrote a thousand warnings about its connections, and our own lines say
+//! the same, with the name of the store.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
@@ -34,6 +35,8 @@ pub(crate) fn keep_layers_away() {
 
 static TOLD: Seldom = Seldom::new();
 
+const ZOOKEEPER: &str = "zookeeper_client";
+
 struct ToLogThread;
 
 impl Subscriber for ToLogThread {
@@ -55,10 +58,13 @@ impl Subscriber for ToLogThread {
         let mut text = Text(String::new());
         event.record(&mut text);
         let Text(text) = text;
-        let is_told = level == Level::ERROR && TOLD.passes(format!("{library} {text}"));
-        line(move || match is_told {
-            true => tracing::error!(target: "dlock", library, "{text}"),
-            false => tracing::debug!(target: "dlock", library, "{text}"),
+        // The name of an event is its place: `event src/session.rs:123`.
+        let place = || format!("{library} {}", event.metadata().name());
+        let is_told = !library.starts_with(ZOOKEEPER) && TOLD.passes(place());
+        line(move || match level {
+            _ if !is_told => tracing::debug!(target: "dlock", library, "{text}"),
+            Level::ERROR => tracing::error!(target: "dlock", library, "{text}"),
+            _ => tracing::warn!(target: "dlock", library, "{text}"),
         });
     }
 

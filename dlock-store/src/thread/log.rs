@@ -71,14 +71,15 @@ impl Seldom {
 
     /// Writes the line, if none that is equal in `what` has passed for a minute. See [`line()`].
     pub fn line(&self, what: impl ToString, write: impl FnOnce() + Send + 'static) {
-        if self.passes(what.to_string()) {
+        if self.passes(what) {
             line(write);
         }
     }
 
-    /// Whether a line that is equal in `what` is to be written now.
-    pub fn passes(&self, what: String) -> bool {
-        self.passes_at(what, Instant::now())
+    /// Whether a line that is equal in `what` is to be written now. If so, that is noted.
+    #[must_use]
+    pub fn passes(&self, what: impl ToString) -> bool {
+        self.passes_at(what.to_string(), Instant::now())
     }
 
     fn passes_at(&self, what: String, now: Instant) -> bool {

@@ -60,6 +60,8 @@ impl InOrder {
         let findings =
             known().flat_map(|(name, health)| health.findings.iter().map(move |text| format!("{name}: {text}")));
         health.findings = findings.collect();
+        let settings = known().flat_map(|(name, health)| health.settings.iter().map(move |setting| (name, setting)));
+        health.settings = settings.map(|(name, (what, value))| (format!("{name}: {what}"), value.clone())).collect();
         let counts =
             known().flat_map(|(name, health)| health.counts.iter().map(move |(what, number)| (name, what, number)));
         health.counts = counts.map(|(name, what, number)| (format!("{name}: {what}"), *number)).collect();

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{Health, Result};
-use dlock_store::line;
+use dlock_contract::{Durability, Health, Result};
+use dlock_store::Seldom;
 
 use crate::connections::pool::Connections;
 use crate::connections::rights;
@@ -80,13 +80,13 @@ pub(crate) async fn check_later(connections: &Arc<Connections>, slot: Slot) -> R
 fn questions(connections: &Connections) -> Vec<Cmd> {
     let waits_for_replicas = connections.target.settings.wait_replicas > 0;
     let rights = rights::question(connections.cluster().is_some(), waits_for_replicas);
-    vec![rights, ::redis::cmd("INFO"), words(&["CONFIG", "GET", "maxmemory-policy", "appendonly"])]
+    vec![rights, ::redis::cmd("INFO"), words(&["CONFIG", "GET", "maxmemory-policy", "append*"])]
 }
 
 /// The health with the answers of one server, which may be refused.
 fn judge(health: Health, connections: &Connections, server: &str, answers: &[Value], warns: bool) -> Result<Health> {
     let [rights, info, config] = answers else { return Err(fault::unexpected(&Value::Nil)) };
-    rights::judge(rights, warns)?;
+    rights::judge(rights, warns.then_some(server))?;
     with(health, connections, server, info, config)
 }
 
@@ -94,15 +94,17 @@ fn judge(health: Health, connections: &Connections, server: &str, answers: &[Val
 pub async fn check_and_warn(connections: &Arc<Connections>) -> Result<()> {
     let findings = connections.bounded(check(connections)).await??.findings.join("; ");
     if !findings.is_empty() {
-        let redis = format!("{:?}", connections.target);
-        line(move || tracing::warn!(redis, "{findings}"));
+        // Redlock opens each node again and again.
+        static TOLD: Seldom = Seldom::new();
+        let host = format!("{:?}", connections.target);
+        TOLD.line(format!("{host} {findings}"), move || tracing::warn!(host, "{findings}"));
     }
     Ok(())
 }
 
 /// The health with the report of one server, which may be refused.
 fn with(mut health: Health, connections: &Connections, server: &str, info: &Value, config: &Value) -> Result<Health> {
-    let settings = &connections.target.settings;
+    let of_url = &connections.target.settings;
     let mut findings = Vec::new();
     if is_forbidden(info) {
         findings.push("the Redis user may not run INFO, so the server's version is unknown".to_owned());
@@ -117,14 +119,26 @@ fn with(mut health: Health, connections: &Connections, server: &str, info: &Valu
             "the Redis user may run neither INFO nor CONFIG GET: make sure that maxmemory-policy is noeviction".into(),
         ),
         Some(policy) => {
-            check_policy(policy, settings.eviction_allowed)?;
+            health = health.setting("maxmemory-policy", policy);
+            check_policy(policy, of_url.eviction_allowed)?;
             if policy != "noeviction" {
                 findings.push(format!("maxmemory-policy is {policy}, so Redis may evict locks that are still held"));
             }
         }
     }
-    if appends(info, config) == Some(false) {
-        let then = match settings.restart_guard {
+    let appends = appends(info, config);
+    let syncs =
+        settings(config).into_iter().flatten().find_map(|(name, value)| (name == "appendfsync").then_some(value));
+    if let Some(appends) = appends {
+        health = health.setting("appendonly", if appends { "yes" } else { "no" });
+    }
+    if let (Some(true), Some(syncs)) = (appends, syncs) {
+        health = health.setting("appendfsync", syncs);
+        // In a cluster another server may not have it.
+        health.durability = (syncs == "always" && server.is_empty()).then_some(Durability::Node);
+    }
+    if appends == Some(false) {
+        let then = match of_url.restart_guard {
             GuardTime::Off => "another owner may then get a lock that is still held",
             _ => "a process that knew the server then gets no lock until those locks have ended (restart_guard)",
         };

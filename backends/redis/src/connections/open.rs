@@ -89,7 +89,8 @@ impl Connections {
             if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }) {
                 // The error of a script does not name the refused command. So ask for the missing rights.
                 let asked = self.bounded(opened.client.send_packed_command(&rights::question(false, false))).await?;
-                rights::judge(&asked.map_err(|error| opened.fault(&error))?, true)?;
+                let host = format!("{:?}", self.target);
+                rights::judge(&asked.map_err(|error| opened.fault(&error))?, Some(&host))?;
             }
             return Err(self.passing(error));
         }

@@ -177,9 +177,9 @@ impl Connections {
         if known.as_ref().is_some_and(|known| known != primary) {
             *known = Some(primary.clone());
             drop(known);
-            let server = format!("{:?}", self.target);
+            let host = format!("{:?}", self.target);
             line(move || {
-                tracing::warn!(server, "another Redis has become the primary; all connections are opened again");
+                tracing::warn!(host, "another Redis has become the primary; all connections are opened again");
             });
             self.quarantine.replaced(self.clock.now());
             self.switches.fetch_add(1, Ordering::AcqRel);

@@ -3,7 +3,7 @@
 
 use ::redis::{Cmd, Value};
 use dlock_contract::{Error, ErrorKind, Result};
-use dlock_store::line;
+use dlock_store::{Seldom, line};
 
 use crate::reply::fault;
 use crate::scripts::call::call;
@@ -51,8 +51,8 @@ pub(crate) fn question(is_cluster: bool, waits_for_replicas: bool) -> Cmd {
     })
 }
 
-/// Refuses a user without the rights that every lock needs, and names the missing ones. If `warns`, it warns of others.
-pub(crate) fn judge(answer: &Value, warns: bool) -> Result<()> {
+/// Refuses a user without the rights that every lock needs, and names the missing ones. If it gets the server, it warns of others.
+pub(crate) fn judge(answer: &Value, host: Option<&str>) -> Result<()> {
     let missing = match answer {
         Value::Array(missing) => missing,
         Value::ServerError(error) if error.code() == "ERR" => {
@@ -82,22 +82,25 @@ pub(crate) fn judge(answer: &Value, warns: bool) -> Result<()> {
             ),
         ));
     }
-    if !warns {
-        return Ok(());
-    }
+    let Some(host) = host else { return Ok(()) };
+    // `ready()` asks too, as often as a probe or a page likes.
+    static TOLD: Seldom = Seldom::new();
     let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
     if !pushes.is_empty() {
-        line(|| {
+        let host = host.to_owned();
+        TOLD.line(format!("{host} {pushes:?}"), move || {
             tracing::warn!(
+                host,
                 "the Redis user may not publish to dl1:p:* or count who listens there, or the server does not know the \
                  commands for it: nobody is told of what is released"
             );
         });
     }
     if !others.is_empty() {
-        let commands = others.join(" ");
-        line(move || {
+        let (host, commands) = (host.to_owned(), others.join(" "));
+        TOLD.line(format!("{host} {commands}"), move || {
             tracing::warn!(
+                host,
                 commands,
                 "the Redis user may not run what readers, writers, permits and min_hold need, or the server does not know it"
             );

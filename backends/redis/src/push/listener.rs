@@ -76,7 +76,8 @@ impl Listener {
                     }
                 }
                 Err(error) if pause.is_zero() => {
-                    line(move || tracing::warn!(%error, "Redis pushes nothing to this process, so waiters poll"));
+                    let host = format!("{:?}", self.connections.target);
+                    line(move || tracing::warn!(host, %error, "Redis pushes nothing to this process, so waiters poll"));
                 }
                 Err(_) => {}
             }

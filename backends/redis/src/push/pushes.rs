@@ -98,9 +98,10 @@ impl Pushes {
         let (Some(nodes), Some(servers)) = (nodes, self.connections.cluster()) else { return false };
         if let Err(error) = servers.subscribe(&nodes, slot, &channel(&self.process, slot)).await {
             static TOLD: Seldom = Seldom::new();
+            let host = format!("{:?}", self.connections.target);
             TOLD.line(
-                error.to_string(),
-                move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"),
+                format!("{host} {error}"),
+                move || tracing::warn!(host, %error, "Redis pushes nothing for this slot, so waiters poll"),
             );
             return false;
         }

@@ -14,16 +14,16 @@ impl Announced {
     /// The server grants nothing for this time, or for longer if a lock with a longer ttl is asked for.
     pub fn begins(&self, server: impl Display, wait: Duration, text: &'static str) {
         if !self.0.swap(true, Ordering::Relaxed) {
-            let server = server.to_string();
-            line(move || tracing::warn!(server, ?wait, "{text}"));
+            let host = server.to_string();
+            line(move || tracing::warn!(host, ?wait, "{text}"));
         }
     }
 
     /// Notes that the server grants. If no beginning was logged, it costs one load.
     pub fn announce_end(&self, server: impl Display, text: &'static str) {
         if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
-            let server = server.to_string();
-            line(move || tracing::warn!(server, "{text}"));
+            let host = server.to_string();
+            line(move || tracing::warn!(host, "{text}"));
         }
     }
 }

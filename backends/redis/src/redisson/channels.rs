@@ -187,8 +187,9 @@ impl ChannelListener {
             match self.hear(&mut orders).await {
                 Ok(()) => pause = RETRY_PAUSES.0,
                 Err(error) if pause == RETRY_PAUSES.0 => {
+                    let host = format!("{:?}", self.connections.target);
                     line(move || {
-                        tracing::warn!(%error, "Redis does not notify this process of releases, so waiters poll");
+                        tracing::warn!(host, %error, "Redis does not notify this process of releases, so waiters poll");
                     });
                 }
                 Err(_) => {}

@@ -144,7 +144,7 @@ fn a_store_that_renews_one_hold_of_a_batch_has_answered() {
         // Before the first renewal of this hold, which succeeds.
         for _ in 0..10 {
             clock.advance(Duration::from_millis(250));
-            note_health(tenure, answers, clock.now());
+            note_health(tenure, answers);
         }
         tenure.store.breaker.holds_back_until().is_some()
     };

@@ -4,10 +4,9 @@ use std::sync::atomic::Ordering;
 
 use dlock_contract::{BreakRecord, LossCause};
 use dlock_store::engine::simulation::planted;
-use dlock_store::line;
 
 use super::{BODY_FAILED, BODY_SUCCEEDED, BODY_UNKNOWN, Ending, Tenure};
-use crate::events::lines::line_of;
+use crate::events::lines;
 
 impl Tenure {
     pub(crate) fn is_held(&self) -> bool {
@@ -101,9 +100,8 @@ impl Tenure {
             return;
         }
         let label = self.label.clone();
-        line(move || {
-            line_of!(warn, label, record = record_text, "an operator has broken this hold");
-        });
+        let write = move |told| lines::write_broken(&label, &record_text, told);
+        self.shared.events.in_turn(&self.store.name, lines::BROKEN, write);
     }
 
     /// Why the store does not know the hold any more, as far as it has reported it.

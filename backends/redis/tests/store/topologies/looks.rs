@@ -12,6 +12,11 @@ use crate::names::RIGHTS;
 
 /// The warnings about persistence while a store is opened and used.
 async fn said(url: &str) -> Vec<String> {
+    said_of("append-only", url).await
+}
+
+/// The warnings with this text.
+async fn said_of(text: &str, url: &str) -> Vec<String> {
     let log = Log::default();
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt()
@@ -24,10 +29,11 @@ async fn said(url: &str) -> Vec<String> {
         for _ in 0..3 {
             let hold = take(&redis, &claim("k", SECOND)).await;
             redis.release(&hold).await.unwrap();
+            redis.ready().await.unwrap();
         }
     };
     used.with_subscriber(subscriber).await;
-    log.text().lines().filter(|line| line.contains("append-only")).map(str::to_owned).collect()
+    log.text().lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }
 
 async fn server(recipe: Redis) -> Instance {
@@ -47,10 +53,21 @@ async fn a_server_without_an_append_only_file_is_warned_about_once() {
     assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
 
     // `INFO` says it too. If the account may ask neither way, the store says that, and guesses nothing.
-    for (rights, lines) in [("-config", 1), ("-config -info", 0)] {
+    // Other databases: what is equal is written once in a minute.
+    for (rights, lines, database) in [("-config", 1, 1), ("-config -info", 0, 2)] {
         server.ask(&format!("ACL SETUSER blind reset on >pw {RIGHTS} +@all {rights}")).unwrap();
-        assert_eq!(said(&format!("redis://blind:pw@{name}/")).await.len(), lines, "{rights}");
+        assert_eq!(said(&format!("redis://blind:pw@{name}/{database}")).await.len(), lines, "{rights}");
     }
+}
+
+/// A probe or a page asks whether the store is ready every few seconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_right_that_lacks_is_warned_about_once() {
+    let server = server(Redis::default()).await;
+    server.ask(&format!("ACL SETUSER mute reset on >pw {RIGHTS} +@all -publish")).unwrap();
+    let name = format!("127.0.0.1:{}", server.port());
+    let told = said_of("nobody is told of what is released", &format!("redis://mute:pw@{name}/")).await;
+    assert!(matches!(&told[..], [line] if line.contains(&format!("host=\"{name}"))), "{told:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
