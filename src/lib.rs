@@ -3,8 +3,9 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod env;
 mod fence_line;
+#[cfg(all(test, feature = "memory"))]
+mod from_env;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "mysql")]
@@ -12,7 +13,6 @@ pub mod mysql;
 mod openers;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
@@ -38,15 +38,14 @@ pub use dlock_runtime::__private;
 pub use dlock_runtime::{
     BreakHold, Candidates, CarriesError, Cohort, Conflict, Defaults, Election, Event, Explained, GrantWay, Guard,
     Guards, Held, HeldLock, Inherit, KeyList, Label, Leader, LeaderWatch, Leadership, ListedLock, Lock, LockAll,
-    LockReturn, Locks, LocksPage, Observer, OnLost, Operation, Outcome, Renew, RequestOutcome, Retry, SeenLeader,
-    ShutdownReport, SiteInfo, SkipReturn, Skipped, StoreEvent, StoreLabel, Tuning, Unusable, Wait, WaitedLock,
-    assert_locked, break_lock, configure, current, current_locks, elect, explain, held, holders, inherit, install,
-    is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, locks, observe, ready, set_default,
-    shutdown, sites, verify, waited_for,
+    LockReturn, Locks, LocksPage, Observer, OnLost, Operation, Outcome, Registry, Renew, RequestOutcome, Retry,
+    SeenLeader, ShutdownReport, SiteInfo, SkipReturn, Skipped, StoreEvent, StoreLabel, Tuning, Unusable, Wait,
+    WaitedLock, assert_locked, break_lock, configure, current, current_locks, elect, explain, held, holders, inherit,
+    install, is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, locks, observe, ready,
+    set_default, shutdown, sites, verify, waited_for,
 };
 pub use dlock_store::Clock;
 pub use openers::{backends, fenced};
-pub use registry::Registry;
 
 /// Opens the store behind a URL and installs it under a name; see [`Registry::connect`].
 ///

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Backend, Error, Result};
+use dlock_runtime::__private::{UrlTable, inventory};
 use dlock_runtime::Registry;
 use dlock_store::{Address, Clock, Opener, UrlForm};
 use futures::future::BoxFuture;
@@ -74,6 +75,10 @@ stores! {
     }
 }
 
+inventory::submit! {
+    UrlTable { open: |url, registry| Box::pin(open(url, registry)), check, members }
+}
+
 /// Stores that are made of others, which are installed already.
 struct MadeOfOthers {
     forms: &'static [&'static UrlForm],
@@ -90,7 +95,7 @@ type Make = for<'a> fn(&'a Address, &'a Clock, [Arc<dyn Backend>; 2]) -> BoxFutu
 const OPENING_LIMIT: Duration = Duration::from_secs(30);
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
-pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
+async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
     let clock = registry.clock();
     match find(url)? {
         Way::Made(made, address) => {
@@ -119,7 +124,7 @@ async fn within_limit<T>(clock: &Clock, opening: impl Future<Output = Result<T>>
 }
 
 /// Checks a URL as far as it can be checked without its store.
-pub(crate) fn check(url: &str) -> Result<()> {
+fn check(url: &str) -> Result<()> {
     match find(url)? {
         Way::Made(made, address) => (made.members)(&address).map(drop),
         Way::Opened(opener, address) => (opener.check)(&address.by_text()),
@@ -144,7 +149,7 @@ fn find(url: &str) -> Result<Way> {
 }
 
 /// The names of the installed stores that the store behind a URL is made of. Opening a URL that is malformed says why.
-pub(crate) fn members(url: &str) -> Vec<String> {
+fn members(url: &str) -> Vec<String> {
     let Some((made, form)) = made_of_others(&scheme(url)) else { return Vec::new() };
     let address = Address::parse(url, form);
     let members = address.as_ref().map_or_else(|_| Ok(Vec::new()), |address| (made.members)(address).map(Vec::from));

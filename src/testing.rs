@@ -23,7 +23,7 @@ pub use dlock_runtime::__kit::Entered;
 use dlock_runtime::__kit::{InUse, enter};
 use dlock_runtime::{Election, Key, Lock, sites};
 
-use crate::registry::Registry;
+use crate::Registry;
 
 /// A registry of its own for one test, with a store in memory under every name that annotated functions use, which is
 /// the default too.
@@ -72,7 +72,7 @@ impl TestKit {
     /// further. Elsewhere it stands still until it is advanced.
     ///
     /// A call that waits for it for 5 s of real time, while nobody moves it, ends with an error of the kind
-    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) that says so, and [`Registry::shutdown`](dlock_runtime::Registry::shutdown) ends.
+    /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) that says so, and [`Registry::shutdown`](crate::Registry::shutdown) ends.
     #[must_use]
     pub fn new() -> Self {
         Self::on(&Clock::of_kit())
@@ -104,7 +104,7 @@ impl TestKit {
     /// Installs the kit's store under a further name: one that is only named while the program runs.
     ///
     /// # Errors
-    /// As [`Registry::install`](dlock_runtime::Registry::install).
+    /// As [`Registry::install`](crate::Registry::install).
     pub fn install(&self, name: &str) -> Result<()> {
         self.registry.install_shared(name, self.store.clone())
     }

@@ -317,8 +317,9 @@ fn an_outage_of_each_store_is_a_few_lines_in_the_log_of_a_whole_process() {
         for text in ["the store fails", "the store still fails", "the store no longer fails"] {
             assert!(told.iter().any(|line| line.contains(text)), "{url}: {text}: {told:#?}");
         }
-        // Beside these, one for each cause of a loss. A slow machine may have a second outage.
-        assert!(told.len() <= 10, "{url}: {told:#?}");
+        // One for each cause of a loss. A slow machine may have a second outage, and one that lasts longer.
+        let others = told.iter().filter(|line| !line.contains("the store still fails")).count();
+        assert!(others <= 9, "{url}: {told:#?}");
     }
     // Redis tells once that it keeps no append-only file.
     let of_nobody: Vec<_> = lines.iter().filter(|line| !line.contains("backend=\"store")).collect();

@@ -80,8 +80,8 @@ async fn command(cli: Cli) -> Result<Exit, Failure> {
     match command {
         Command::Run(_) | Command::Watch(_) | Command::Completions { .. } | Command::Man { .. } if json => {
             Err(Failure::usage(
-                "`run` prints what its command prints, `watch` draws a screen, and `completions` and `man` write files: \
-                 none of them has JSON",
+                "`run` prints what its command prints, `watch` draws a screen, `completions` prints a script, and `man` \
+                 writes files: none of them has JSON",
             ))
         }
         Command::Completions { shell } => {

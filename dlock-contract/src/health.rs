@@ -49,11 +49,18 @@ impl Health {
         self
     }
 
-    /// Adds a setting. Several servers of one store mostly have the same ones, so an equal one is there once.
+    /// Adds a setting. If several servers of the store have different values, it has all of them.
+    ///
+    /// ```
+    /// let health = dlock_contract::Health::new().setting("appendonly", "yes").setting("appendonly", "no").setting("appendonly", "no");
+    /// assert_eq!(health.settings, [("appendonly".to_owned(), "yes, no".to_owned())]);
+    /// ```
     #[must_use]
     pub fn setting(mut self, name: &str, value: &str) -> Self {
-        if !self.settings.iter().any(|known| known.0 == name && known.1 == value) {
-            self.settings.push((name.to_owned(), value.to_owned()));
+        match self.settings.iter_mut().find(|(known, _)| known == name) {
+            Some((_, values)) if values.split(", ").any(|known| known == value) => {}
+            Some((_, values)) => *values += &format!(", {value}"),
+            None => self.settings.push((name.to_owned(), value.to_owned())),
         }
         self
     }

@@ -215,6 +215,7 @@ pub mod __private {
     pub use std::{boxed::Box, vec::Vec};
 
     pub use crate::api::blocking::{begin_sync, hold_sync, run_sync};
+    pub use crate::api::connect::UrlTable;
     pub use crate::api::fallback::{FallbackCall, FallbackIsFuture, FallbackIsValue, SameOutput};
     pub use crate::api::lazy_return::{Returned, ReturnsValue, ReturnsWork, has_run};
     pub use crate::api::optimistic::{Attempts, OptimisticReturn, attempt, pause, pause_sync};

@@ -145,6 +145,7 @@ impl Acquisition {
                 Ok(Some(Signal::Granted(hold))) => {
                     self.way = GrantWay::Queue;
                     self.store.findings.note_answer(self.claim.ttl, Ok(true));
+                    self.store.observed.note_answer();
                     match self.accept(hold).await {
                         Some(hold) => return Ok(hold),
                         None => false,

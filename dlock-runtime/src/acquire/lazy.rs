@@ -14,6 +14,7 @@ use futures::future;
 
 use crate::acquire::context::{Context, Found, LazyStore, Opening};
 use crate::hold::store::Store;
+use crate::site::StoreLabel;
 
 impl LazyStore {
     /// Opens it, unless another caller does so already, and waits at most this long.
@@ -61,7 +62,11 @@ impl LazyStore {
             },
             Err(error) => {
                 context.note_opening_failure(&self.name, &error);
-                self.breaker.note_failure(&self.name, &error, context.shared().clock.now());
+                let shared = context.shared();
+                if self.breaker.note_failure(&self.name, &error, shared.clock.now()) {
+                    let store = StoreLabel { name: self.name.clone(), kind: "", host: None };
+                    shared.events.note_failed_request(&store, &error);
+                }
                 Err(error.never_sent())
             }
         };

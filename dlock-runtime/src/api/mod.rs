@@ -7,7 +7,9 @@
 
 pub(crate) mod blocking;
 pub(crate) mod catalogue;
+pub(crate) mod connect;
 pub(crate) mod elect;
+mod env;
 pub(crate) mod fallback;
 pub(crate) mod inspect;
 pub(crate) mod key_of;

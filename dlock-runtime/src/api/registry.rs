@@ -18,7 +18,7 @@ use crate::events::store_event::Operation;
 use crate::hold::store::{LONGEST_REQUEST, Store};
 use crate::options::Defaults;
 
-/// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
+/// The stores of a process by name. There is one global registry, which the attribute uses; a test may have its own.
 #[derive(Clone)]
 pub struct Registry(Context);
 
@@ -57,46 +57,12 @@ impl Registry {
         &GLOBAL
     }
 
-    /// Installs the backend that `opening` gives, for the facade, which opens stores by URL.
-    ///
-    /// # Errors
-    /// As [`install`](Self::install); else the error of `opening`.
-    #[doc(hidden)]
-    pub async fn install_opened(
-        &self,
-        name: &str,
-        opening: impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
-    ) -> Result<()> {
-        self.0.check_free(name)?;
-        // Outside of any runtime it is opened on our thread, as requests are.
-        let opened = match dlock_contract::Origin::here() {
-            Some(_) => opening.await,
-            None => background()?.run(opening).await.flatten(),
-        };
-        match opened {
-            Ok(backend) => self.install_shared(name, backend),
-            Err(error) => {
-                self.0.note_opening_failure(name, &error);
-                Err(error.with_backend(name))
-            }
-        }
+    pub(super) const fn of(context: Context) -> Self {
+        Self(context)
     }
 
-    /// Installs a store that is opened at its first use, for the facade, which opens stores by URL.
-    ///
-    /// # Errors
-    /// As [`install`](Self::install).
-    #[doc(hidden)]
-    pub fn install_lazy<F>(&self, name: &str, open: impl Fn(Self) -> F + Send + Sync + 'static) -> Result<()>
-    where
-        F: Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
-    {
-        self.0.install_lazy(name, Box::new(move |context| open(Self(context)).boxed()))
-    }
-
-    /// Takes a store out again, for the facade: it installed it for a start that failed. Its connections are closed later.
-    #[doc(hidden)]
-    pub fn uninstall(&self, name: &str) {
+    /// Takes a store out again that was installed for a start that failed. Its connections are closed later.
+    pub(super) fn uninstall(&self, name: &str) {
         let (Some(Found::Open(store)), Ok(background)) = (self.0.remove(name), background()) else { return };
         // A call may have used it meanwhile. Then its connections end with that call's hold.
         if self.0.shared().renewals.holds().iter().all(|tenure| !Arc::ptr_eq(&tenure.store, &store)) {

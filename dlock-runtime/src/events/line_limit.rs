@@ -3,7 +3,7 @@
 //! A process that stood still finds thousands of its locks lost in one moment. The first line is written at once. The first one of
 //! each other kind comes later, a second after the last line of its store, and says how many of its kind were left out.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,7 +19,8 @@ pub(crate) struct LineLimit(Mutex<Stores>);
 #[derive(Default)]
 struct Stores {
     by_name: HashMap<Arc<str>, StoreLines>,
-    has_ended: bool,
+    /// After the end: the kinds that have had their line since.
+    told_after_end: Option<HashSet<(Arc<str>, Kind)>>,
 }
 
 /// Which lines count together: those of one event, with one cause or one kind of error. Only compared, never shown.
@@ -36,8 +37,7 @@ struct StoreLines {
 
 struct Waiting {
     kind: Kind,
-    /// `None` if it was written after the end.
-    write: Option<Write>,
+    write: Write,
     left_out: u64,
 }
 
@@ -55,43 +55,41 @@ impl LineLimit {
     /// Writes the line if none of this store was written for a second. Else it waits, unless one of its kind waits already.
     pub(crate) fn line(&self, store: &Arc<str>, kind: Kind, now: BootInstant, write: Write) -> Put {
         let mut stores = self.stores();
-        let has_ended = stores.has_ended;
+        if let Some(told) = &mut stores.told_after_end {
+            let is_first = told.insert((store.clone(), kind));
+            drop(stores);
+            if is_first {
+                write(Some(0));
+                return Put::Written;
+            }
+            return Put::Later { ask_at: None };
+        }
         let no_line = || StoreLines { free_at: now, waiting: VecDeque::new() };
         let lines = stores.by_name.entry(store.clone()).or_insert_with(no_line);
         let is_free = now >= lines.free_at;
-        if is_free && lines.waiting.is_empty() && !has_ended {
+        if is_free && lines.waiting.is_empty() {
             lines.free_at = now.after(LINE_INTERVAL);
             drop(stores);
             write(Some(0));
             return Put::Written;
         }
         // Nobody has asked for it in time, as in a child after `fork`.
-        let overdue = if is_free && !has_ended { lines.pop(now) } else { None };
+        let overdue = if is_free { lines.pop(now) } else { None };
         let is_first = lines.waiting.is_empty();
-        let same = lines.waiting.iter_mut().find(|waiting| waiting.kind == kind);
-        let is_first_of_kind = same.is_none();
-        match same {
+        match lines.waiting.iter_mut().find(|waiting| waiting.kind == kind) {
             Some(same) => same.left_out += 1,
-            None => {
-                let waits = (!has_ended).then(|| write.clone());
-                lines.waiting.push_back(Waiting { kind, write: waits, left_out: 0 });
-            }
+            None => lines.waiting.push_back(Waiting { kind, write, left_out: 0 }),
         }
-        let ask_at = (is_first && !has_ended).then_some(lines.free_at);
+        let ask_at = is_first.then_some(lines.free_at);
         drop(stores);
         overdue.into_iter().for_each(Waiting::write);
-        if has_ended && is_first_of_kind {
-            write(Some(0));
-            return Put::Written;
-        }
         Put::Later { ask_at }
     }
 
     /// Writes the first line that waits, if it is time. Answers when to ask again, if others wait.
     pub(crate) fn next(&self, store: &str, now: BootInstant) -> Option<BootInstant> {
         let mut stores = self.stores();
-        let has_ended = stores.has_ended;
-        let lines = stores.by_name.get_mut(store).filter(|_| !has_ended)?;
+        let lines = stores.by_name.get_mut(store)?;
         let due = if now >= lines.free_at { lines.pop(now) } else { None };
         let again = (!lines.waiting.is_empty()).then_some(lines.free_at);
         drop(stores);
@@ -102,11 +100,10 @@ impl LineLimit {
     /// Writes all lines that wait, since nobody may ask for them later. Of each kind that comes after it, one line is written.
     pub(crate) fn end(&self) {
         let mut stores = self.stores();
-        stores.has_ended = true;
-        let waiting: Vec<_> =
-            stores.by_name.values_mut().flat_map(|lines| std::mem::take(&mut lines.waiting)).collect();
+        stores.told_after_end.get_or_insert_default();
+        let by_name = std::mem::take(&mut stores.by_name);
         drop(stores);
-        waiting.into_iter().for_each(Waiting::write);
+        by_name.into_values().flat_map(|lines| lines.waiting).for_each(Waiting::write);
     }
 
     fn stores(&self) -> MutexGuard<'_, Stores> {
@@ -124,9 +121,7 @@ impl StoreLines {
 
 impl Waiting {
     fn write(self) {
-        if let Some(write) = self.write {
-            write(Some(self.left_out));
-        }
+        (self.write)(Some(self.left_out));
     }
 }
 

@@ -58,8 +58,8 @@ pub(crate) fn short(length: Duration) -> String {
 
 /// Writes the line of an event, if it has one.
 ///
-/// A line with the level warn or error has the level debug if it is not told. `told` is how many further lines of its kind came
-/// while it waited.
+/// `told` is how many further lines of its kind came while it waited; `None` makes a line of the levels warn and error one of the
+/// level debug.
 pub(super) fn write(label: &Label, event: &Event, told: Option<u64>) {
     let (is_told, left_out) = (told.is_some(), told.filter(|count| *count > 0));
     match event {

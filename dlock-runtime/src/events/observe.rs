@@ -193,18 +193,23 @@ impl Events {
         }
     }
 
-    /// The registry is shut down. Only the log uses it.
+    /// The registry is shut down: writes what the log still has to tell.
     pub(crate) fn end(&self) {
         self.limit.end();
         self.outages.end().into_iter().for_each(|told| line(move || told.write(Some(0))));
     }
 
-    /// Notes an answer of a store. Only the log uses it.
+    /// Whether the log tells of an outage of this store now.
+    pub(crate) fn is_failing(&self, backend: &str) -> bool {
+        self.outages.is_failing(backend)
+    }
+
+    /// Notes that a store takes and keeps locks, for the log of outages.
     pub(crate) fn note_answer(self: &Arc<Self>, backend: &str) {
         self.tell_of_outage(self.outages.note_answer(backend, || self.clock.now()));
     }
 
-    /// Notes a request that has failed, of a call that may ask again. Only the log uses it.
+    /// Notes a failed request of a call that may ask again, for the log of outages.
     pub(crate) fn note_failed_request(self: &Arc<Self>, store: &StoreLabel, error: &Error) {
         let (reason, code) = (error.message().into(), error.code().map(Into::into));
         self.note_failure(store, Failed::Request, Why { reason: &reason, code: &code });
@@ -242,12 +247,10 @@ impl Events {
                 true
             }
             Event::NearExpiry { .. } => !outages.is_failing(backend),
-            Event::Acquired { .. } | Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => {
-                self.note_answer(backend);
-                false
-            }
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
-            Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } => false,
+            // Of several of these only one who has asked the store knows whether it answers.
+            Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } | Event::Acquired { .. } => false,
+            Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => false,
             _ => true,
         };
         match lines::kind_of(event) {
@@ -297,7 +300,7 @@ impl Events {
     fn tell_of_outage(self: &Arc<Self>, told: Option<OutageLine>) {
         if let Some(told) = told {
             let name = told.store.name.clone();
-            self.in_turn(&name, told.kind(), move |told_at| told.write(told_at));
+            self.in_turn(&name, told.kind(), move |left_out| told.write(left_out));
         }
     }
 

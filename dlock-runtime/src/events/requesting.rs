@@ -23,12 +23,17 @@ impl ObservedStore {
         self.events.tell_of_store(&self.label, event);
     }
 
-    /// Notes a request that has failed while the store keeps failing. Only the log uses it.
+    /// Whether the log tells of an outage now.
+    pub(crate) fn is_failing(&self) -> bool {
+        self.events.is_failing(&self.label.name)
+    }
+
+    /// Notes a request that has failed while the store keeps failing, for the log of outages.
     pub(crate) fn note_failure(&self, error: &Error) {
         self.events.note_failed_request(&self.label, error);
     }
 
-    /// Notes an answer. Only the log uses it.
+    /// Notes an answer, for the log of outages.
     pub(crate) fn note_answer(&self) {
         self.events.note_answer(&self.label.name);
     }

@@ -53,6 +53,11 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// Whether an answer says that the store takes and keeps locks. A store that refuses writes answers reads too.
+    pub(crate) const fn takes_or_keeps(self) -> bool {
+        matches!(self, Self::Acquire | Self::AcquireAll | Self::Renew | Self::Reserve | Self::ReleaseToNext)
+    }
+
     /// The operation in one word, for labels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

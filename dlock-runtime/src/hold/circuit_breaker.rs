@@ -47,14 +47,19 @@ impl CircuitBreaker {
         }
     }
 
+    /// Whether the store has failed with this error. One that says when it grants again has not.
+    pub(crate) fn counts(error: &Error) -> bool {
+        *error.kind() == ErrorKind::Outage && error.told_after().is_none()
+    }
+
     /// A request has failed. Only an outage counts: any other error is an answer, except one of this process's own. Answers whether
     /// the store keeps failing.
+    #[must_use]
     pub(crate) fn note_failure(&self, store: &str, error: &Error, now: BootInstant) -> bool {
         if *error.kind() == ErrorKind::ShutDown {
             return false;
         }
-        // A store that says when it grants again has not failed.
-        if *error.kind() != ErrorKind::Outage || error.told_after().is_some() {
+        if !Self::counts(error) {
             self.note_answer(store);
             return false;
         }
@@ -135,7 +140,7 @@ mod tests {
 
     fn fail(breaker: &CircuitBreaker, times: u32, seconds: u64) {
         for _ in 0..times {
-            breaker.note_failure("s", &Error::outage("down"), at(seconds));
+            let _ = breaker.note_failure("s", &Error::outage("down"), at(seconds));
         }
     }
 
@@ -173,7 +178,7 @@ mod tests {
         let breaker = CircuitBreaker::default();
         fail(&breaker, 1, 10);
         fail(&breaker, 4, 12);
-        breaker.note_failure("s", &Error::new(ErrorKind::ShutDown, "x"), at(12));
+        assert!(!breaker.note_failure("s", &Error::new(ErrorKind::ShutDown, "x"), at(12)));
         assert!(is_open(&breaker, 12));
     }
 
@@ -182,7 +187,7 @@ mod tests {
         let breaker = CircuitBreaker::default();
         for error in [Error::new(ErrorKind::KeyConflict, "x"), Error::outage("guard").with_retry_after(Some(SECOND))] {
             fail(&breaker, 4, 10);
-            breaker.note_failure("s", &error, at(12));
+            assert!(!breaker.note_failure("s", &error, at(12)));
             fail(&breaker, 1, 13);
             assert!(!is_open(&breaker, 13));
             breaker.note_answer("s");

@@ -124,7 +124,7 @@ async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
 fn note_health(first: &Tenure, answers: &[Result<Standing>]) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
-        Some(error) if answers.iter().all(Result::is_err) => store.note_failure(error),
+        Some(error) if answers.iter().all(Result::is_err) => store.note_failure(Operation::Renew, error),
         _ => store.breaker.note_answer(&store.name),
     }
 }

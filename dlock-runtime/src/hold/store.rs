@@ -143,26 +143,30 @@ impl Store {
         match answer {
             Some(Ok(answer)) => {
                 self.breaker.note_answer(&self.name);
-                self.observed.note_answer();
+                if operation.takes_or_keeps() {
+                    self.observed.note_answer();
+                }
                 Ok(answer)
             }
             Some(Err(error)) => {
-                self.note_failure(&error);
+                self.note_failure(operation, &error);
                 Err(error)
             }
             None => {
                 let error = Error::outage(format!("the store did not answer within {bound:.1?}"));
                 if bound >= CONCLUSIVE_TIME {
-                    self.note_failure(&error);
+                    self.note_failure(operation, &error);
                 }
                 Err(error)
             }
         }
     }
 
-    /// The log tells of a store that keeps failing also if each caller asks again and none has failed yet.
-    pub(crate) fn note_failure(&self, error: &Error) {
-        if self.breaker.note_failure(&self.name, error, self.clock.now()) {
+    /// Notes a failed request. Callers that ask again have no failed call yet, so the log hears of an outage here.
+    pub(crate) fn note_failure(&self, operation: Operation, error: &Error) {
+        let keeps_failing = self.breaker.note_failure(&self.name, error, self.clock.now());
+        let goes_on = || CircuitBreaker::counts(error) && self.observed.is_failing();
+        if operation.takes_or_keeps() && (keeps_failing || goes_on()) {
             self.observed.note_failure(error);
         }
     }

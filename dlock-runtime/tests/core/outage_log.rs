@@ -1,5 +1,9 @@
 //! The log of an outage.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use dlock_contract::{Backend, Error};
 use dlock_memory::Memory;
 use dlock_runtime::{Key, Retry, Wait};
 use tracing::Level;
@@ -116,7 +120,7 @@ fn calls_that_are_wrong_have_one_line_a_second_whatever_is_wrong_with_them() {
         ];
         for _ in 0..50 {
             for (step, _) in &kinds {
-                refusing.always(Op::Acquire, step.clone());
+                refusing.always(Op::Acquire, *step);
                 for _ in 0..10 {
                     world.lock("k").backend(store).wait(Wait::None).acquire().await.unwrap_err();
                 }
@@ -191,10 +195,64 @@ fn a_shutdown_in_an_outage_says_what_has_failed() {
         failing.always(Op::Acquire, Step::Fail);
         world.lock("k").backend(store).wait(Wait::None).acquire().await.unwrap_err();
         until("the first line", || warnings(store).len() == 1).await;
+        // The end of its connections is no answer.
+        world.pass(6 * SECOND).await;
         world.pass_until(SECOND, world.registry.shutdown(SECOND)).await;
         until("the last line", || warnings(store).len() == 2).await;
         let told = warnings(store);
         assert!(told[1].starts_with("the registry is shut down while the store fails"), "{told:?}");
+    });
+}
+
+/// A store that refuses writes answers reads, and a page asks it each second.
+#[test]
+fn answers_to_reads_end_no_outage() {
+    test(async {
+        let store = "a store that is read and not written";
+        let world = World::new();
+        let failing = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, |_| {});
+        world.registry.install(store, failing.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        failing.always(Op::Acquire, Step::Fail);
+        for _ in 0..4 {
+            world.lock("k").backend(store).wait(Wait::None).acquire().await.unwrap_err();
+            for _ in 0..6 {
+                world.pass(SECOND).await;
+                world.registry.ready(store).await.unwrap();
+                world.lock("k").backend(store).holders().await.unwrap();
+            }
+        }
+        let told = warnings(store);
+        assert!(matches!(&told[..], [line] if line.starts_with("the store fails; further")), "{told:?}");
+    });
+}
+
+/// A program starts while its store is down, and its first call asks again until the store is there.
+#[test]
+fn an_opening_that_keeps_failing_is_told() {
+    test(async {
+        let store = "a lazy store that is down";
+        let world = World::new();
+        Layer::meets(store, Does::Nothing);
+        let memory: Arc<dyn Backend> = Arc::new(Memory::with_clock(&world.clock));
+        let is_up = Arc::new(AtomicBool::new(false));
+        let opens = is_up.clone();
+        let open = move |_| {
+            let opened = if opens.load(Ordering::SeqCst) { Ok(memory.clone()) } else { Err(Error::outage("down")) };
+            async { opened }
+        };
+        world.registry.install_lazy(store, open).unwrap();
+        let retry = Retry { times: 1000, backoff: None };
+        let waits = tokio::spawn(world.lock("k").backend(store).wait(Wait::Forever).retry(retry).acquire());
+        let told = |text: &str| warnings(store).iter().filter(|line| line.starts_with(text)).count();
+        world.pass_until(SECOND, until("half a minute", || told("the store still fails") == 1)).await;
+        is_up.store(true, Ordering::SeqCst);
+        let held = world.pass_until(SECOND, waits).await.unwrap().unwrap();
+        world.pass(6 * SECOND).await;
+        held.release().await.unwrap();
+        world.lock("k").backend(store).acquire().await.unwrap().release().await.unwrap();
+        until("the end", || told("the store no longer fails") == 1).await;
+        assert_eq!((told("the store fails; further"), warnings(store).len()), (1, 3), "{:?}", warnings(store));
     });
 }
 

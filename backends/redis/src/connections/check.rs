@@ -86,7 +86,9 @@ fn questions(connections: &Connections) -> Vec<Cmd> {
 /// The health with the answers of one server, which may be refused.
 fn judge(health: Health, connections: &Connections, server: &str, answers: &[Value], warns: bool) -> Result<Health> {
     let [rights, info, config] = answers else { return Err(fault::unexpected(&Value::Nil)) };
-    rights::judge(rights, warns.then_some(server))?;
+    // Only the servers of a cluster report their addresses.
+    let host = if server.is_empty() { format!("{:?}", connections.target) } else { server.to_owned() };
+    rights::judge(rights, warns.then_some(&*host))?;
     with(health, connections, server, info, config)
 }
 

@@ -51,7 +51,7 @@ pub(crate) fn question(is_cluster: bool, waits_for_replicas: bool) -> Cmd {
     })
 }
 
-/// Refuses a user without the rights that every lock needs, and names the missing ones. If it gets the server, it warns of others.
+/// Refuses a user without the rights that every lock needs, and names the missing ones. With a host it also warns of rights that only some locks need.
 pub(crate) fn judge(answer: &Value, host: Option<&str>) -> Result<()> {
     let missing = match answer {
         Value::Array(missing) => missing,

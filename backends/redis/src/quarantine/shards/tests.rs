@@ -274,6 +274,6 @@ fn the_guard_of_each_server_says_when_it_begins_and_when_it_is_over() {
     (0..3).for_each(|_| assert!(cluster.grants(0) && cluster.grants(9000)));
     let text = log.text();
     let lines: Vec<_> = text.lines().collect();
-    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("server=\"a:6379\"")), "{text}");
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("host=\"a:6379\"")), "{text}");
     assert!(lines[0].contains("grants none") && lines[1].contains("grants locks again"), "{text}");
 }
