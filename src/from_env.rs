@@ -93,7 +93,6 @@ fn a_start_that_failed_can_be_tried_again() {
 }
 
 /// A server that accepts and is silent keeps the call waiting for as long as the test wants.
-#[cfg(feature = "redis")]
 #[test]
 fn a_start_that_was_dropped_can_be_tried_again() {
     use futures::FutureExt;

@@ -13,7 +13,7 @@ Somebody holds a lock that you need:
   dlock ls
       which locks are held
   dlock show KEY
-      who holds it, since when, whether it lives, and its hold id
+      who holds it, since when, how to see whether it lives, and its hold id
   dlock doctor
       whether the store itself is the reason
   dlock break KEY --hold ID --why TEXT
@@ -39,9 +39,9 @@ Exit codes:
 const CODES: &str = "Exit codes: see dlock --help";
 
 const AFTER_SHOW: &str = "\
-Show it twice, more than a third of its ttl apart: 10 s for the usual 30 s, 20 minutes for an hour. \
-If the lease left has gone up, the holder lives and renews it. If it only goes down, the holder is \
-dead or cut off, and the lock is free when the lease ends.
+Show it again after some seconds. If the lease left has fallen by less than the time that has passed, \
+the holder lives and has renewed it. If it falls with the clock for a third of the ttl (10 s of the usual \
+30 s, 20 minutes of an hour), the holder is dead or cut off, and the lock is free when the lease ends.
 
 Exit codes: see dlock --help";
 
@@ -95,7 +95,7 @@ pub(crate) enum Command {
     /// Lists the locks that are held
     #[command(after_help = CODES)]
     Ls(LsArgs),
-    /// Shows who holds a lock, since when, its hold id, and who waits
+    /// Shows who holds a lock, since when, its hold id, and, where the store knows them, who waits
     #[command(override_usage = "dlock show [OPTIONS] <KEY>", after_help = AFTER_SHOW)]
     Show(ShowArgs),
     /// Watches the locks of a store, live on the terminal

@@ -203,7 +203,7 @@ fn tell(report: &Report) -> Result<(), Failure> {
     }
     // A store that could not be asked has no findings either.
     if report.findings.is_empty() && unable.is_empty() {
-        text += &format!("  {}\n", style("no setting here weakens a promise").green());
+        text += &format!("  {}\n", style("in good order: no setting here weakens a promise").green());
     }
     print(&text)
 }

@@ -78,7 +78,9 @@ fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&Last
         let seen = SeenHolder::new(holder);
         line("holder", Some(holder.note.place()));
         line("function", seen.function);
-        line("since", seen.since.zip(seen.since_ms).map(|(at, ms)| format!("{at}, for {}", words(since(ms)))));
+        // The note is written when a holder begins to ask.
+        let held = |(at, ms)| format!("{at}, for {}, its wait included", words(since(ms)));
+        line("since", seen.since.zip(seen.since_ms).map(held));
         line("lease left", seen.lease_left_ms.map(|ms| words(Duration::from_millis(ms))));
         // An exclusive lock of Redis has its token in the holder's memory alone.
         let token = seen.token.map(|token| token.to_string());

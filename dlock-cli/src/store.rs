@@ -18,16 +18,26 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens it.
+    /// Opens a store to look at it. A mistake in the path of a file must not make a new store, in which all is well.
     pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
-        Self::open_in(Registry::new(), args).await
+        Self::open_by(Registry::new(), args, |url| {
+            match url.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("sqlite:")) {
+                true if !url.contains("mode=") => format!("{url}{}mode=rw", if url.contains('?') { '&' } else { '?' }),
+                _ => url,
+            }
+        })
+        .await
     }
 
-    /// Opens it in this registry.
+    /// Opens a store in this registry, to lock.
     pub(crate) async fn open_in(registry: Registry, args: &StoreArgs) -> Result<Self, Failure> {
+        Self::open_by(registry, args, |url| url).await
+    }
+
+    async fn open_by(registry: Registry, args: &StoreArgs, by: impl Fn(String) -> String) -> Result<Self, Failure> {
         let backend = match url(args)? {
             Some(url) => {
-                registry.connect(NAME, &url).await?;
+                registry.connect(NAME, &by(url)).await?;
                 NAME.to_owned()
             }
             None => {

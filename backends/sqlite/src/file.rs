@@ -9,12 +9,12 @@ use dlock_store::{Address, OptionRow, UrlBody, UrlForm};
 
 use super::filesystem::not_local;
 
-/// `sqlite://path[?network=allow][&shared=allow]`.
+/// `sqlite://path[?network=allow][&shared=allow][&mode=rw]`.
 pub(super) const FORM: UrlForm = UrlForm::new("a SQLite URL", "sqlite://path", &["sqlite"], UrlBody::File).options(&[
     OptionRow::one_of("network", &["allow"]),
     OptionRow::one_of("shared", &["allow"]),
-    // As sqlx writes it. A file that is missing is made in any case.
-    OptionRow::one_of("mode", &["rwc"]),
+    // As sqlx writes it. Without it a file that is missing is made too.
+    OptionRow::one_of("mode", &["rwc", "rw"]),
 ]);
 
 /// The file that a URL names.
@@ -25,6 +25,8 @@ pub(super) struct DatabaseFile {
     network_allowed: bool,
     /// `?shared=allow`: other users may own it or write it.
     shared_allowed: bool,
+    /// `?mode=rw`: it is not made if it is missing.
+    must_exist: bool,
     /// The names of the threads that were kept waiting for the disk.
     #[cfg(test)]
     pub(super) waited: std::sync::Mutex<std::collections::BTreeSet<String>>,
@@ -50,12 +52,13 @@ impl DatabaseFile {
             path,
             network_allowed: address.option("network").is_some(),
             shared_allowed: address.option("shared").is_some(),
+            must_exist: address.option("mode") == Some("rw"),
             #[cfg(test)]
             waited: std::sync::Mutex::default(),
         })
     }
 
-    /// Makes sure that there is a file that may be used, makes it if there is none, and says which one it is.
+    /// Makes sure that there is a file that may be used, makes it if there is none and it may, and says which one it is.
     ///
     /// May block for as long as the disk hangs.
     pub(super) fn look(&self) -> Result<FileId> {
@@ -70,6 +73,10 @@ impl DatabaseFile {
         }
         // An existing file is never opened and closed here, because closing it would drop this process's locks on it.
         if !exists(&self.path) {
+            if self.must_exist {
+                let text = "it does not exist, and the URL says mode=rw; mode=rwc makes it";
+                return Err(self.complain(ErrorKind::ConfigInvalid { field: "url".into() }, text));
+            }
             self.create()?;
         }
         let found = std::fs::metadata(&self.path)
@@ -245,6 +252,18 @@ mod tests {
         for bad in ["sqlite://", "sqlite://:memory:", "sqlite://a%2", "sqlite://a%00b", "sqlite://a?mode=ro"] {
             assert!(matches!(parse(bad).unwrap_err().kind(), ErrorKind::ConfigInvalid { .. }), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_file_is_made_unless_the_url_says_that_it_exists() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |mode: &str| read(&format!("sqlite://{}/locks.db{mode}", folder.path().display())).unwrap().look();
+        let missing = at("?mode=rw").unwrap_err();
+        assert!(matches!(missing.kind(), ErrorKind::ConfigInvalid { .. }), "{missing}");
+        assert!(missing.to_string().contains("it does not exist"), "{missing}");
+        assert!(std::fs::read_dir(folder.path()).unwrap().next().is_none());
+        let made = at("?mode=rwc").unwrap();
+        assert_eq!([at("?mode=rw").unwrap(), at("").unwrap()], [made; 2]);
     }
 
     #[test]

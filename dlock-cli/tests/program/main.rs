@@ -267,6 +267,25 @@ fn a_reader_that_goes_away_is_no_fault() {
     assert_eq!((code(&ended), text(&ended.stderr)), (0, String::new()));
 }
 
+/// A mistake in the path must not look like a store without locks.
+#[test]
+fn who_looks_makes_no_store() {
+    let folder = TempDir::new().unwrap();
+    let url = format!("sqlite:{}/lock.db", folder.path().display());
+    let at = |words: &[&str]| dlock(words).env("DLOCK_URL", &url).output().unwrap();
+    for words in [&["ls"][..], &["show", "a"], &["wait", "a"], &["leaders"], &["doctor"]] {
+        let refused = at(words);
+        let said = text(&refused.stderr);
+        assert!(
+            code(&refused) == 64 && said.contains("lock.db") && said.contains("does not exist"),
+            "{words:?}: {said}"
+        );
+        assert!(folder.path().read_dir().unwrap().next().is_none(), "{words:?}");
+    }
+    assert_eq!(code(&at(&["run", "a", "true"])), 0);
+    assert_eq!((code(&at(&["ls"])), code(&at(&["doctor", "--rounds", "1"]))), (0, 0));
+}
+
 #[test]
 fn completions_and_man_pages_are_written() {
     assert!(text(&dlock(&["completions", "bash"]).output().unwrap().stdout).contains("_dlock"));

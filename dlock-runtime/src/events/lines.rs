@@ -1,5 +1,6 @@
 //! The log lines of single locks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::LossCause;
@@ -7,8 +8,7 @@ use tracing::field::display;
 
 use crate::events::event::Event;
 use crate::events::line_limit::Kind;
-use crate::events::outage_log::OutageLine;
-use crate::site::Label;
+use crate::site::{Label, StoreLabel};
 
 /// A line about one lock: its name, its key, its store with host and port, and the id of its hold. Of a sensitive key it shows
 /// the hash.
@@ -112,20 +112,49 @@ pub(crate) fn write_broken(label: &Label, record: &str, told: Option<u64>) {
     line_at!(warn if told.is_some(), label, left_out, record, "an operator has broken this hold");
 }
 
-/// Writes a line about an outage, at the level debug if it is not told.
-pub(crate) fn write_outage(outage: &OutageLine, is_told: bool) {
-    let OutageLine { store, text, reason, code, so_far } = outage;
-    let (lasted, counts) = so_far.map(|(lasted, counts)| (display(short(lasted)), counts)).unzip();
-    macro_rules! write {
-        ($level:ident) => {
-            tracing::$level!(
-                target: "dlock", backend = &*store.name, host = store.host.as_deref(), reason = reason.as_deref(),
-                code = code.as_deref(), lasted, failed_calls = counts.map(|counts| counts.calls),
-                failed_renewals = counts.map(|counts| counts.renewals),
-                failed_releases = counts.map(|counts| counts.releases), lost_holds = counts.map(|counts| counts.lost),
-                "{text}"
-            )
-        };
+/// A line about an outage.
+pub(crate) struct OutageLine {
+    pub(super) store: StoreLabel,
+    pub(super) text: &'static str,
+    pub(super) reason: Option<Arc<str>>,
+    pub(super) code: Option<Arc<str>>,
+    /// How long it has lasted, and what has failed so far. The first line has none.
+    pub(super) so_far: Option<(Duration, Counts)>,
+}
+
+/// What has failed in an outage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(super) calls: u64,
+    pub(super) renewals: u64,
+    pub(super) releases: u64,
+    pub(super) lost: u64,
+}
+
+impl OutageLine {
+    pub(super) fn because(self, reason: &Arc<str>, code: &Option<Arc<str>>) -> Self {
+        Self { reason: Some(reason.clone()), code: code.clone(), ..self }
     }
-    if is_told { write!(warn) } else { write!(debug) }
+
+    pub(super) const fn kind(&self) -> Kind {
+        (self.text, "")
+    }
+
+    /// Writes it, at the level debug if it is not told. The next line of the outage has all counts, so none says what was left out.
+    pub(super) fn write(&self, told: Option<u64>) {
+        let Self { store, text, reason, code, so_far } = self;
+        let (lasted, counts) = so_far.map(|(lasted, counts)| (display(short(lasted)), counts)).unzip();
+        macro_rules! write {
+            ($level:ident) => {
+                tracing::$level!(
+                    target: "dlock", backend = &*store.name, host = store.host.as_deref(), reason = reason.as_deref(),
+                    code = code.as_deref(), lasted, failed_calls = counts.map(|counts| counts.calls),
+                    failed_renewals = counts.map(|counts| counts.renewals),
+                    failed_releases = counts.map(|counts| counts.releases), lost_holds = counts.map(|counts| counts.lost),
+                    "{text}"
+                )
+            };
+        }
+        if told.is_some() { write!(warn) } else { write!(debug) }
+    }
 }

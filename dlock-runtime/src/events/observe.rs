@@ -18,8 +18,8 @@ use dlock_store::{background, drop_elsewhere, is_ours, line};
 
 use crate::events::event::Event;
 use crate::events::line_limit::{Kind, LineLimit, Put};
-use crate::events::lines;
-use crate::events::outage_log::{Failed, OutageLine, OutageLog, Why};
+use crate::events::lines::{self, OutageLine};
+use crate::events::outage_log::{Failed, OutageLog, Why};
 use crate::events::store_event::StoreEvent;
 use crate::site::{Label, StoreLabel};
 

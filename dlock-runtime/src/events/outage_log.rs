@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use dlock_contract::BootInstant;
 
-use crate::events::line_limit::Kind;
-use crate::events::lines;
+use crate::events::lines::{Counts, OutageLine};
 use crate::site::StoreLabel;
 
 /// An outage ends at the first answer that comes this long after its last failure.
@@ -68,32 +67,12 @@ struct Outage {
     counts: Counts,
 }
 
-/// A line about an outage.
-pub(crate) struct OutageLine {
-    pub(crate) store: StoreLabel,
-    pub(crate) text: &'static str,
-    pub(crate) reason: Option<Arc<str>>,
-    pub(crate) code: Option<Arc<str>>,
-    /// How long it has lasted, and what has failed so far. The first line has none.
-    pub(crate) so_far: Option<(Duration, Counts)>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    pub(crate) calls: u64,
-    pub(crate) renewals: u64,
-    pub(crate) releases: u64,
-    pub(crate) lost: u64,
-}
-
-impl Counts {
-    fn add(&mut self, failed: Failed) {
-        match failed {
-            Failed::Request => {}
-            Failed::Call => self.calls += 1,
-            Failed::Renewal => self.renewals += 1,
-            Failed::Release => self.releases += 1,
-        }
+fn add(counts: &mut Counts, failed: Failed) {
+    match failed {
+        Failed::Request => {}
+        Failed::Call => counts.calls += 1,
+        Failed::Renewal => counts.renewals += 1,
+        Failed::Release => counts.releases += 1,
     }
 }
 
@@ -114,17 +93,17 @@ impl OutageLog {
         let lasts = |outage: &&mut Outage| outage.answered.is_none() || now.since(outage.last) < OUTAGE_MEMORY;
         if let Some(outage) = outages.get_mut(&store.name).filter(lasts) {
             (outage.last, outage.answered) = (now, None);
-            outage.counts.add(failed);
+            add(&mut outage.counts, failed);
             let is_due = now.since(outage.told) >= LINE_INTERVAL;
             if is_due {
                 outage.told = now;
             }
-            return [None, is_due.then(|| outage.line(LASTS, now).because(why))];
+            return [None, is_due.then(|| outage.line(LASTS, now).because(why.reason, why.code))];
         }
         let counts = Counts::default();
         let mut outage = Outage { store: store.clone(), since: now, last: now, answered: None, told: now, counts };
-        outage.counts.add(failed);
-        let begins = OutageLine { so_far: None, ..outage.line(BEGINS, now).because(why) };
+        add(&mut outage.counts, failed);
+        let begins = OutageLine { so_far: None, ..outage.line(BEGINS, now).because(why.reason, why.code) };
         let before = outages.insert(store.name.clone(), outage);
         [before.map(|before| before.end(ENDS)), Some(begins)]
     }
@@ -179,21 +158,6 @@ impl Outage {
 
     fn end(&self, text: &'static str) -> OutageLine {
         self.line(text, self.answered.unwrap_or(self.last))
-    }
-}
-
-impl OutageLine {
-    fn because(self, why: Why<'_>) -> Self {
-        Self { reason: Some(why.reason.clone()), code: why.code.clone(), ..self }
-    }
-
-    pub(crate) const fn kind(&self) -> Kind {
-        (self.text, "")
-    }
-
-    /// As [`lines::write`].
-    pub(crate) fn write(&self, told: Option<u64>) {
-        lines::write_outage(self, told.is_some());
     }
 }
 
