@@ -4,8 +4,6 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod fence_line;
-#[cfg(all(test, feature = "memory", feature = "redis"))]
-mod from_env;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 #[cfg(feature = "mysql")]

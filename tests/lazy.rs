@@ -1,5 +1,8 @@
 //! Stores that are opened at their first use, as programs connect to them: a service starts while its store is down.
 
+#[path = "lazy/from_env.rs"]
+mod from_env;
+
 use std::time::Duration;
 
 use dlock::{Error, ErrorKind, Registry, Wait};

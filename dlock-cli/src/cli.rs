@@ -19,7 +19,7 @@ Somebody holds a lock that you need:
   dlock break KEY --hold ID --why TEXT
       ends that hold, after a question (without a terminal: --yes). Stop the holder first if you can
 
-Put a key with <> into quotes: 'stock:<42>'. A holder is told as host:process.
+Put a key with <> into quotes: 'stock:<42>'. A holder is shown as host:process.
 
 Exit codes:
   0        done; `run`: the command has succeeded
@@ -41,13 +41,14 @@ const CODES: &str = "Exit codes: see dlock --help";
 const AFTER_SHOW: &str = "\
 Show it again after some seconds. If the lease left has fallen by less than the time that has passed, \
 the holder lives and has renewed it. If it falls with the clock for a third of the ttl (10 s of the usual \
-30 s, 20 minutes of an hour), the holder is dead or cut off, and the lock is free when the lease ends.
+30 s, 20 minutes of an hour), the holder is dead, paused or cut off, or its lock is never renewed; the \
+lock is free when the lease ends.
 
 Exit codes: see dlock --help";
 
 const AFTER_BREAK: &str = "\
 Stop the holder first if you can. It hears of the break at its next renewal, after a third of its ttl \
-at the latest. Until then two may work under the lock, unless what they write checks the token.
+at the latest. Until then two processes may work under the lock, unless the resource compares fencing tokens.
 
 Exit codes: see dlock --help";
 

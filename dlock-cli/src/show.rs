@@ -79,7 +79,7 @@ fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&Last
         line("holder", Some(holder.note.place()));
         line("function", seen.function);
         // The note is written when a holder begins to ask.
-        let held = |(at, ms)| format!("{at}, for {}, its wait included", words(since(ms)));
+        let held = |(at, ms)| format!("{at}, {} ago (with its wait)", words(since(ms)));
         line("since", seen.since.zip(seen.since_ms).map(held));
         line("lease left", seen.lease_left_ms.map(|ms| words(Duration::from_millis(ms))));
         // An exclusive lock of Redis has its token in the holder's memory alone.

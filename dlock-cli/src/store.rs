@@ -18,15 +18,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens a store to look at it. A mistake in the path of a file must not make a new store, in which all is well.
+    /// Opens a store that is there already. A mistake in the path of a file must not make a new store, in which all is well.
     pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
-        Self::open_by(Registry::new(), args, |url| {
-            match url.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("sqlite:")) {
-                true if !url.contains("mode=") => format!("{url}{}mode=rw", if url.contains('?') { '&' } else { '?' }),
-                _ => url,
-            }
-        })
-        .await
+        Self::open_by(Registry::new(), args, without_creation).await
     }
 
     /// Opens a store in this registry, to lock.
@@ -34,10 +28,10 @@ impl Store {
         Self::open_by(registry, args, |url| url).await
     }
 
-    async fn open_by(registry: Registry, args: &StoreArgs, by: impl Fn(String) -> String) -> Result<Self, Failure> {
+    async fn open_by(registry: Registry, args: &StoreArgs, change: fn(String) -> String) -> Result<Self, Failure> {
         let backend = match url(args)? {
             Some(url) => {
-                registry.connect(NAME, &by(url)).await?;
+                registry.connect(NAME, &change(url)).await?;
                 NAME.to_owned()
             }
             None => {
@@ -77,6 +71,16 @@ impl Store {
         let rest = key.strip_prefix("dl1:").and_then(|rest| rest.strip_prefix(&self.namespace));
         rest.and_then(|rest| rest.strip_prefix(':')).unwrap_or(key)
     }
+}
+
+/// The URL of a file of SQLite, so that a file that is missing is an error.
+fn without_creation(url: String) -> String {
+    let is_file = url.get(..7).is_some_and(|start| start.eq_ignore_ascii_case("sqlite:"));
+    let has_mode = |(_, options): (_, &str)| options.split('&').any(|option| option.starts_with("mode="));
+    if !is_file || url.split_once('?').is_some_and(has_mode) {
+        return url;
+    }
+    format!("{url}{}mode=rw", if url.contains('?') { '&' } else { '?' })
 }
 
 fn url(args: &StoreArgs) -> Result<Option<String>, Failure> {
@@ -120,7 +124,17 @@ fn has_secret(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::has_secret;
+    use super::{has_secret, without_creation};
+
+    #[test]
+    fn a_file_that_is_missing_is_an_error_unless_the_url_says_otherwise() {
+        let changed = |url: &str| without_creation(url.to_owned());
+        assert_eq!(changed("sqlite:locks.db"), "sqlite:locks.db?mode=rw");
+        assert_eq!(changed("SQLite:///mode=x/a?shared=allow"), "SQLite:///mode=x/a?shared=allow&mode=rw");
+        for as_it_is in ["sqlite:a?mode=rwc", "sqlite:a?shared=allow&mode=rw", "redis://h/", "memory://"] {
+            assert_eq!(changed(as_it_is), as_it_is);
+        }
+    }
 
     #[test]
     fn a_secret_in_a_url_is_seen() {

@@ -8,6 +8,8 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 fn dlock(folder: &TempDir, words: &[&str]) -> Command {
+    // Only `run` makes it.
+    std::fs::File::options().create(true).append(true).open(folder.path().join("locks.db")).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
     command.env("DLOCK_URL", format!("sqlite://{}/locks.db", folder.path().display())).args(words);
     command

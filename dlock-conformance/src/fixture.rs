@@ -70,9 +70,9 @@ impl<'a> Fixture<'a> {
         self.clock.now().after(self.profile.takeover(validity.granted) + late)
     }
 
-    /// How a case ends if a waiter behind this hold, which was released just now, hears nothing. The place of a waiter that was
-    /// silent for some seconds may have ended before the release.
-    pub(crate) fn unheard(&self, released: &Hold, failure: Stop) -> Stop {
+    /// The end of a case in which a waiter behind this hold hears nothing of the release, which was just now. If the hold is some
+    /// seconds old, the waiter's place may have ended before.
+    pub(crate) fn if_unheard(&self, released: &Hold, failure: Stop) -> Stop {
         if self.clock.now() >= released.validity.from.after(SLACK) { Stop::Late } else { failure }
     }
 

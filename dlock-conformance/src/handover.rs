@@ -47,7 +47,7 @@ async fn counts(fixture: &Fixture<'_>) -> Tested {
         let early = futures::poll!(listening.as_mut());
         ensure!(early.is_pending(), "a waiter had a notification before the release");
         one.give_back(&former).await?;
-        let unheard = fixture.unheard(&former, no_grant());
+        let unheard = fixture.if_unheard(&former, no_grant());
         pause(30).await;
         let (news, heard) = tokio::time::timeout(SLACK, listening).await.map_err(|_| unheard)?;
         let Signal::Granted(hold) = news? else {
@@ -93,7 +93,7 @@ async fn handed_over(fixture: &Fixture<'_>) -> Tested<(Client, Hold, Hold)> {
     for _ in 0..TRIES {
         let (one, wake, waiter, other, former) = waiting(fixture).await?;
         one.give_back(&former).await?;
-        let unheard = fixture.unheard(&former, no_grant());
+        let unheard = fixture.if_unheard(&former, no_grant());
         let signal = wake.signal.ok_or_else(no_signal)?;
         if let Signal::Granted(hold) = tokio::time::timeout(SLACK, signal).await.map_err(|_| unheard)?? {
             return Ok((other, former, hold));

@@ -95,7 +95,7 @@ async fn on_one_key(fixture: &Fixture<'_>, one: &Client, other: &Client, slow: S
     let key = fixture.key()?;
     // Its renewal would cut the lease of the later hold, which is longer.
     let hold = match slow {
-        // Else the store does not ask for the next caller.
+        // The store asks for the next caller only of a client that it knows as a waiter.
         Slow::Exchange => known_as_waiter(fixture, &key, one, other).await?,
         _ => one.take(&fixture.claim(&key, fixture.short())?).await?,
     };
@@ -124,14 +124,14 @@ async fn ask(fixture: &Fixture<'_>, one: &Client, other: &Client, hold: &Hold, s
         Slow::Break => {
             let record = BreakRecord::new("the-suite", 17, "to be overtaken");
             let id = HoldId::of(&hold.claim.owner);
-            answered(inspect(&other.backend)?.break_hold(&hold.claim.key, id, &record).await)
+            retryable(inspect(&other.backend)?.break_hold(&hold.claim.key, id, &record).await)
         }
         // A moment: if the key is kept, the later hold begins after it.
-        Slow::Keep => answered(one.keeps()?.keep(hold, Duration::from_millis(10), None).await),
-        Slow::EndRun => answered(one.periods()?.end_run(hold, RunEnd::Failed).await),
+        Slow::Keep => retryable(one.keeps()?.keep(hold, Duration::from_millis(10), None).await),
+        Slow::EndRun => retryable(one.periods()?.end_run(hold, RunEnd::Failed).await),
         Slow::Reservation => {
             let asked = Reservation::new(1).even_if_awaited(true);
-            answered(one.tokens()?.reserve(hold, asked).await)
+            retryable(one.tokens()?.reserve(hold, asked).await)
         }
         Slow::Exchange => {
             let next = fixture.claim(&hold.claim.key, fixture.long())?;
@@ -141,13 +141,13 @@ async fn ask(fixture: &Fixture<'_>, one: &Client, other: &Client, hold: &Hold, s
                 return one.give_back(next).await;
             }
             let _ = abandons(one, &[next]).await;
-            answered(answer)
+            retryable(answer)
         }
     }
 }
 
-/// Whether it may be asked again, or had an answer.
-fn answered<T>(answer: Result<T, Error>) -> Tested {
+/// Fails for an error that a retry cannot mend. Other cases look at the answers.
+fn retryable<T>(answer: Result<T, Error>) -> Tested {
     match answer {
         Err(error) if !error.is_retryable() => Err(error.into()),
         _ => Ok(()),

@@ -60,7 +60,8 @@ async fn woken_by_release(fixture: &Fixture<'_>) -> Tested {
     let mut wake = other.stand(&waiter, until, hold.validity).await?;
     pause(50).await;
     one.give_back(&hold).await?;
-    let unheard = fixture.unheard(&hold, Stop::Failed(format!("a waiter did not hear of a release within {SLACK:?}")));
+    let unheard =
+        fixture.if_unheard(&hold, Stop::Failed(format!("a waiter did not hear of a release within {SLACK:?}")));
     // Only the notification counts: a waiter that asks again by itself would get the lock anyway.
     let signal = wake.signal.take().ok_or_else(|| Stop::Failed("a waiter got no signal".into()))?;
     tokio::time::timeout(SLACK, signal).await.map_err(|_| unheard)??;

@@ -17,9 +17,9 @@ pub struct Health {
     pub version: Option<String>,
     /// The part that the server plays, such as `primary`, if there are several.
     pub role: Option<String>,
-    /// The settings of the server on which a promise depends, by name, whatever their values: `appendonly`, `yes`.
+    /// Settings of the server that a promise depends on, as name and value, such as `appendonly` and `yes`. Safe values are listed too.
     pub settings: Vec<(String, String)>,
-    /// What its grants survive with these settings, if that is more than the [profile](crate::Profile) promises.
+    /// The failures that a grant survives with these settings. `None`: as the [profile](crate::Profile) says.
     pub durability: Option<Durability>,
     /// Everything that makes a promise smaller, each with its advice. None of them keeps the store from taking locks.
     pub findings: Vec<String>,

@@ -96,6 +96,7 @@ fn servers_of_a_killed_process_die_with_it() {
         thread::sleep(Duration::from_millis(5));
     }
     // Its folder goes with the next process that starts a server, once it is some seconds old.
+    // It may have done so already.
     let _ = std::fs::remove_dir_all(folder);
 }
 

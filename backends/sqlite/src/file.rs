@@ -13,7 +13,7 @@ use super::filesystem::not_local;
 pub(super) const FORM: UrlForm = UrlForm::new("a SQLite URL", "sqlite://path", &["sqlite"], UrlBody::File).options(&[
     OptionRow::one_of("network", &["allow"]),
     OptionRow::one_of("shared", &["allow"]),
-    // As sqlx writes it. Without it a file that is missing is made too.
+    // As in sqlx, but that a missing file is made by default.
     OptionRow::one_of("mode", &["rwc", "rw"]),
 ]);
 
@@ -58,7 +58,7 @@ impl DatabaseFile {
         })
     }
 
-    /// Makes sure that there is a file that may be used, makes it if there is none and it may, and says which one it is.
+    /// Checks the file, makes it if it is missing and may be made, and returns its identity.
     ///
     /// May block for as long as the disk hangs.
     pub(super) fn look(&self) -> Result<FileId> {
@@ -74,7 +74,7 @@ impl DatabaseFile {
         // An existing file is never opened and closed here, because closing it would drop this process's locks on it.
         if !exists(&self.path) {
             if self.must_exist {
-                let text = "it does not exist, and the URL says mode=rw; mode=rwc makes it";
+                let text = "it does not exist, and mode=rw does not make it. Check the path, or write mode=rwc";
                 return Err(self.complain(ErrorKind::ConfigInvalid { field: "url".into() }, text));
             }
             self.create()?;

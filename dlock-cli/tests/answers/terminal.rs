@@ -86,7 +86,7 @@ fn a_watch_breaks_a_hold_also_on_a_narrow_terminal() {
     assert_eq!(holder.0.wait().unwrap().code(), Some(76));
 }
 
-/// What a tired reader reads first.
+/// On call, somebody may have a telephone.
 #[test]
 fn the_help_is_readable_on_a_narrow_terminal() {
     for words in [["--help"].as_slice(), &["show", "--help"], &["break", "--help"]] {
@@ -96,11 +96,11 @@ fn the_help_is_readable_on_a_narrow_terminal() {
         help.0.wait().unwrap();
         block_until("the end of the screen", || Arc::strong_count(&screen) == 1).unwrap();
         let screen = screen.lock().unwrap();
-        // The line of the usage is one.
+        // clap does not wrap the usage.
         for line in screen.lines().filter(|line| !line.starts_with("Usage:")) {
             assert!(line.trim_end().chars().count() <= 40, "{line:?} of {screen}");
             let indent = line.len() - line.trim_start().len();
-            // The list of the commands has 15.
+            // clap indents the list of the commands by 15.
             assert!(indent <= 15 || line.trim().is_empty(), "{line:?} of {screen}");
         }
     }

@@ -269,7 +269,7 @@ fn a_reader_that_goes_away_is_no_fault() {
 
 /// A mistake in the path must not look like a store without locks.
 #[test]
-fn who_looks_makes_no_store() {
+fn only_a_command_that_locks_makes_the_file_of_a_store() {
     let folder = TempDir::new().unwrap();
     let url = format!("sqlite:{}/lock.db", folder.path().display());
     let at = |words: &[&str]| dlock(words).env("DLOCK_URL", &url).output().unwrap();

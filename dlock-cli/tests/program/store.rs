@@ -13,7 +13,7 @@ pub(crate) struct Store(TempDir);
 impl Store {
     pub(crate) fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        // Those who look do not make it.
+        // Only `run` makes it, and some tests begin with another command.
         std::fs::File::create(folder.path().join("locks.db")).unwrap();
         Self(folder)
     }

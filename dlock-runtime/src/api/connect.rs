@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use crate::api::registry::Registry;
 
-/// How stores are opened by URL. The engine knows no store: the facade has their table, and submits it.
+/// Opens stores by URL. The engine knows no store, so the crate `dlock-rs` submits this table at link time.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct UrlTable {
@@ -26,8 +26,12 @@ inventory::collect!(UrlTable);
 
 impl UrlTable {
     pub(crate) fn of_program() -> Result<&'static Self> {
-        let none =
-            || Error::config("url", "this program is built without the crate dlock-rs, which opens stores by URL");
+        let none = || {
+            Error::config(
+                "url",
+                "no store can be opened by URL, because this program does not use the crate dlock-rs: add it, or call Registry::install",
+            )
+        };
         inventory::iter::<Self>.into_iter().next().ok_or_else(none)
     }
 }
@@ -40,7 +44,7 @@ impl Registry {
     /// `paired://` and `migrating://` name two stores that are installed already.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be;
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a wrong URL;
     /// [`ErrorKind::AlreadyRegistered`](crate::ErrorKind::AlreadyRegistered);
     /// [`ErrorKind::BackendNotRegistered`](crate::ErrorKind::BackendNotRegistered) for a URL that names a store which is not
     /// installed; else what the store's first answer was:
@@ -72,7 +76,7 @@ impl Registry {
     /// ```
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be;
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a wrong URL;
     /// [`ErrorKind::AlreadyRegistered`](crate::ErrorKind::AlreadyRegistered).
     pub fn connect_lazy(&self, name: &str, url: &str) -> Result<()> {
         let table = UrlTable::of_program()?;

@@ -43,7 +43,7 @@ impl Registry {
         self.connect_from(variables.into_iter()).await
     }
 
-    /// The same from these variables; for tests.
+    /// As [`connect_from_env`](Self::connect_from_env), with these variables. For tests.
     #[doc(hidden)]
     pub async fn connect_from(&self, variables: impl Iterator<Item = (String, Option<String>)>) -> Result<Vec<String>> {
         let mut urls = Vec::new();

@@ -198,8 +198,8 @@ pub trait Skipped: Sized {
     #[doc(hidden)]
     fn skipped() -> Self;
 
-    /// That value. The error goes to the log, because the type cannot carry it: once in a minute for each store and kind of error,
-    /// since in an outage all calls fail. The level debug has each one.
+    /// That value. The type cannot carry the error, so the log has it: once a minute for each text, store and kind of error, since in
+    /// an outage all calls fail. The level debug has each one.
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
         static TOLD: Seldom = Seldom::new();

@@ -222,7 +222,7 @@ impl Registry {
         let all_are_released = || left.iter().all(|tenure| tenure.is_being_released()) && shared.jobs.none();
         shared.until(grace, all_are_released).await;
         left.retain(|tenure| !tenure.is_being_released());
-        // The report has their number.
+        // No warning: the report counts them.
         for tenure in &left {
             let label = tenure.label.clone();
             line(move || {

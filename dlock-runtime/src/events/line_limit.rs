@@ -1,7 +1,8 @@
 //! At most one line of a store in each second, whatever the load. The level debug has all lines.
 //!
-//! A process that stood still finds thousands of its locks lost in one moment. The first line is written at once. The first one of
-//! each other kind comes later, a second after the last line of its store, and says how many of its kind were left out.
+//! A process that stood still finds thousands of its locks lost in one moment. The first line of a store is written at once. Of the
+//! lines that come within a second, the first of each kind waits, and the others are only counted. One line that waits is written
+//! each second, with its count.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,19 +21,21 @@ pub(crate) struct LineLimit(Mutex<Stores>);
 struct Stores {
     by_name: HashMap<Arc<str>, StoreLines>,
     /// After the end: the kinds that have had their line since.
-    told_after_end: Option<HashSet<(Arc<str>, Kind)>>,
+    written_after_end: Option<HashSet<(Arc<str>, Kind)>>,
 }
 
 /// Which lines count together: those of one event, with one cause or one kind of error. Only compared, never shown.
 pub(crate) type Kind = (&'static str, &'static str);
 
-/// Writes a line: with the number of lines of its kind that were left out, or at the level debug.
-pub(crate) type Write = Arc<dyn Fn(Option<u64>) + Send + Sync>;
+/// Writes a line, with the number of lines of its kind that were left out.
+pub(crate) type Write = Box<dyn FnOnce(u64) + Send>;
 
 struct StoreLines {
     free_at: BootInstant,
     /// The first one of each kind. So their number is bounded.
     waiting: VecDeque<Waiting>,
+    /// Whether a task will call [`LineLimit::next`].
+    has_task: bool,
 }
 
 struct Waiting {
@@ -41,7 +44,7 @@ struct Waiting {
     left_out: u64,
 }
 
-/// What became of a line.
+/// Whether a line was written now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     Written,
@@ -55,52 +58,53 @@ impl LineLimit {
     /// Writes the line if none of this store was written for a second. Else it waits, unless one of its kind waits already.
     pub(crate) fn line(&self, store: &Arc<str>, kind: Kind, now: BootInstant, write: Write) -> Put {
         let mut stores = self.stores();
-        if let Some(told) = &mut stores.told_after_end {
-            let is_first = told.insert((store.clone(), kind));
+        if let Some(written) = &mut stores.written_after_end {
+            let is_first = written.insert((store.clone(), kind));
             drop(stores);
             if is_first {
-                write(Some(0));
+                write(0);
                 return Put::Written;
             }
             return Put::Later { ask_at: None };
         }
-        let no_line = || StoreLines { free_at: now, waiting: VecDeque::new() };
+        let no_line = || StoreLines { free_at: now, waiting: VecDeque::new(), has_task: false };
         let lines = stores.by_name.entry(store.clone()).or_insert_with(no_line);
         let is_free = now >= lines.free_at;
         if is_free && lines.waiting.is_empty() {
             lines.free_at = now.after(LINE_INTERVAL);
             drop(stores);
-            write(Some(0));
+            write(0);
             return Put::Written;
         }
-        // Nobody has asked for it in time, as in a child after `fork`.
+        // The task is late, or there is none, as in a child after `fork`.
         let overdue = if is_free { lines.pop(now) } else { None };
-        let is_first = lines.waiting.is_empty();
         match lines.waiting.iter_mut().find(|waiting| waiting.kind == kind) {
             Some(same) => same.left_out += 1,
             None => lines.waiting.push_back(Waiting { kind, write, left_out: 0 }),
         }
-        let ask_at = is_first.then_some(lines.free_at);
+        let has_task = std::mem::replace(&mut lines.has_task, true);
+        let ask_at = (!has_task).then_some(lines.free_at);
         drop(stores);
         overdue.into_iter().for_each(Waiting::write);
         Put::Later { ask_at }
     }
 
-    /// Writes the first line that waits, if it is time. Answers when to ask again, if others wait.
+    /// Writes the first line that waits, if it is time. Returns when to ask again, if others wait.
     pub(crate) fn next(&self, store: &str, now: BootInstant) -> Option<BootInstant> {
         let mut stores = self.stores();
         let lines = stores.by_name.get_mut(store)?;
         let due = if now >= lines.free_at { lines.pop(now) } else { None };
-        let again = (!lines.waiting.is_empty()).then_some(lines.free_at);
+        lines.has_task = !lines.waiting.is_empty();
+        let again = lines.has_task.then_some(lines.free_at);
         drop(stores);
         due.into_iter().for_each(Waiting::write);
         again
     }
 
-    /// Writes all lines that wait, since nobody may ask for them later. Of each kind that comes after it, one line is written.
+    /// Writes all lines that wait, at a shutdown. Afterwards only the first line of each kind is written.
     pub(crate) fn end(&self) {
         let mut stores = self.stores();
-        stores.told_after_end.get_or_insert_default();
+        stores.written_after_end.get_or_insert_default();
         let by_name = std::mem::take(&mut stores.by_name);
         drop(stores);
         by_name.into_values().flat_map(|lines| lines.waiting).for_each(Waiting::write);
@@ -121,7 +125,7 @@ impl StoreLines {
 
 impl Waiting {
     fn write(self) {
-        (self.write)(Some(self.left_out));
+        (self.write)(self.left_out);
     }
 }
 
@@ -140,8 +144,8 @@ mod tests {
 
     fn put(limit: &LineLimit, written: &Written, (store, kind): (&str, Kind), now: BootInstant) -> Put {
         let written = written.clone();
-        let write = move |left_out: Option<u64>| written.lock().unwrap().push((kind.1, left_out.unwrap()));
-        limit.line(&store.into(), kind, now, Arc::new(write))
+        let write = move |left_out| written.lock().unwrap().push((kind.1, left_out));
+        limit.line(&store.into(), kind, now, Box::new(write))
     }
 
     fn taken(written: &Written) -> Vec<(&'static str, u64)> {

@@ -1,4 +1,4 @@
-//! The log lines of single locks.
+//! The log lines of single locks and of outages.
 
 use std::sync::Arc;
 use std::time::Duration;

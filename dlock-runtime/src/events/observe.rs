@@ -248,7 +248,7 @@ impl Events {
             }
             Event::NearExpiry { .. } => !outages.is_failing(backend),
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
-            // Of several of these only one who has asked the store knows whether it answers.
+            // Some of these end without a request. `Store::ask` notes the answers.
             Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } | Event::Acquired { .. } => false,
             Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => false,
             _ => true,
@@ -271,14 +271,9 @@ impl Events {
         write: impl Fn(Option<u64>) + Send + Sync + 'static,
     ) {
         let write = Arc::new(write);
-        let guarded = {
-            let write = write.clone();
-            move |told| {
-                let write = write.clone();
-                line(move || write(told));
-            }
-        };
-        let Put::Later { ask_at } = self.limit.line(store, kind, self.clock.now(), Arc::new(guarded)) else { return };
+        let told = write.clone();
+        let guarded = Box::new(move |left_out| line(move || told(Some(left_out))));
+        let Put::Later { ask_at } = self.limit.line(store, kind, self.clock.now(), guarded) else { return };
         line(move || write(None));
         // Without our thread, the next line of the store or the shutdown writes it.
         if let Some(mut ask_at) = ask_at.filter(|_| !is_simulated())

@@ -67,17 +67,19 @@ struct Outage {
     counts: Counts,
 }
 
-fn add(counts: &mut Counts, failed: Failed) {
-    match failed {
-        Failed::Request => {}
-        Failed::Call => counts.calls += 1,
-        Failed::Renewal => counts.renewals += 1,
-        Failed::Release => counts.releases += 1,
+impl Counts {
+    fn add(&mut self, failed: Failed) {
+        match failed {
+            Failed::Request => {}
+            Failed::Call => self.calls += 1,
+            Failed::Renewal => self.renewals += 1,
+            Failed::Release => self.releases += 1,
+        }
     }
 }
 
 impl OutageLog {
-    /// Notes a failed request. Answers the end of an outage that is over, and the line about this one.
+    /// Notes a failed request. Returns the end of an outage that is over, and the line about this one.
     pub(crate) fn note_failure(
         &self,
         store: &StoreLabel,
@@ -93,7 +95,7 @@ impl OutageLog {
         let lasts = |outage: &&mut Outage| outage.answered.is_none() || now.since(outage.last) < OUTAGE_MEMORY;
         if let Some(outage) = outages.get_mut(&store.name).filter(lasts) {
             (outage.last, outage.answered) = (now, None);
-            add(&mut outage.counts, failed);
+            outage.counts.add(failed);
             let is_due = now.since(outage.told) >= LINE_INTERVAL;
             if is_due {
                 outage.told = now;
@@ -102,7 +104,7 @@ impl OutageLog {
         }
         let counts = Counts::default();
         let mut outage = Outage { store: store.clone(), since: now, last: now, answered: None, told: now, counts };
-        add(&mut outage.counts, failed);
+        outage.counts.add(failed);
         let begins = OutageLine { so_far: None, ..outage.line(BEGINS, now).because(why.reason, why.code) };
         let before = outages.insert(store.name.clone(), outage);
         [before.map(|before| before.end(ENDS)), Some(begins)]
@@ -122,7 +124,7 @@ impl OutageLog {
         self.has_outages.load(Ordering::Relaxed) && self.outages().contains_key(backend)
     }
 
-    /// Notes an answer of the store. Answers the end of an outage that is over.
+    /// Notes an answer of the store. Returns the end of an outage that is over.
     pub(crate) fn note_answer(&self, backend: &str, now: impl FnOnce() -> BootInstant) -> Option<OutageLine> {
         if !self.has_outages.load(Ordering::Relaxed) {
             return None;
@@ -138,7 +140,7 @@ impl OutageLog {
         ended.map(|ended| ended.end(ENDS))
     }
 
-    /// Answers a line about each outage that lasts at the shutdown of the registry. Later failures are no outages.
+    /// Returns a line about each outage that lasts at the shutdown of the registry. Later failures are no outages.
     pub(crate) fn end(&self) -> Vec<OutageLine> {
         self.has_ended.store(true, Ordering::Relaxed);
         let outages = std::mem::take(&mut *self.outages());

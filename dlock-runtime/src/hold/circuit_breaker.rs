@@ -47,19 +47,19 @@ impl CircuitBreaker {
         }
     }
 
-    /// Whether the store has failed with this error. One that says when it grants again has not.
-    pub(crate) fn counts(error: &Error) -> bool {
+    /// Whether this error is a failure of the store. An outage that tells the time of the next grant is none.
+    pub(crate) fn is_failure(error: &Error) -> bool {
         *error.kind() == ErrorKind::Outage && error.told_after().is_none()
     }
 
-    /// A request has failed. Only an outage counts: any other error is an answer, except one of this process's own. Answers whether
+    /// A request has failed. Only an outage counts: any other error is an answer, except one of this process's own. Returns whether
     /// the store keeps failing.
     #[must_use]
     pub(crate) fn note_failure(&self, store: &str, error: &Error, now: BootInstant) -> bool {
         if *error.kind() == ErrorKind::ShutDown {
             return false;
         }
-        if !Self::counts(error) {
+        if !Self::is_failure(error) {
             self.note_answer(store);
             return false;
         }

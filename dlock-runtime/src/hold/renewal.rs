@@ -125,7 +125,10 @@ fn note_health(first: &Tenure, answers: &[Result<Standing>]) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
         Some(error) if answers.iter().all(Result::is_err) => store.note_failure(Operation::Renew, error),
-        _ => store.breaker.note_answer(&store.name),
+        _ => {
+            store.breaker.note_answer(&store.name);
+            store.observed.note_answer();
+        }
     }
 }
 

@@ -162,11 +162,12 @@ impl Store {
         }
     }
 
-    /// Notes a failed request. Callers that ask again have no failed call yet, so the log hears of an outage here.
+    /// Notes a failed request, for the breaker and the log. Calls that ask again have not failed yet, so without this the log would
+    /// not show their outage.
     pub(crate) fn note_failure(&self, operation: Operation, error: &Error) {
         let keeps_failing = self.breaker.note_failure(&self.name, error, self.clock.now());
-        let goes_on = || CircuitBreaker::counts(error) && self.observed.is_failing();
-        if operation.takes_or_keeps() && (keeps_failing || goes_on()) {
+        let outage_goes_on = || CircuitBreaker::is_failure(error) && self.observed.is_failing();
+        if operation.takes_or_keeps() && (keeps_failing || outage_goes_on()) {
             self.observed.note_failure(error);
         }
     }

@@ -216,7 +216,6 @@ impl Tenure {
         if self.confirmed_until.fetch_max(deadline, Ordering::AcqRel) < deadline {
             self.granted.store(nanos(validity.granted), Ordering::Release);
         }
-        self.shared.events.note_answer(self.label.backend());
     }
 
     /// The last validity that the store has confirmed.

@@ -229,7 +229,7 @@ fn answers_to_reads_end_no_outage() {
 
 /// A program starts while its store is down, and its first call asks again until the store is there.
 #[test]
-fn an_opening_that_keeps_failing_is_told() {
+fn an_opening_that_keeps_failing_is_logged() {
     test(async {
         let store = "a lazy store that is down";
         let world = World::new();

@@ -3,9 +3,9 @@
 //! A layer of the user's would run where the line is written. So our thread has a subscriber of its own, which sends warnings
 //! and errors to the thread of the log lines, and leaves the other lines out.
 //!
-//! Of the lines of one place in a library one is written in a minute, and the others have the level debug. Those of ZooKeeper's
-//! client all have it: in an outage of half a minute it wrote a thousand warnings about its connections, and our own lines say
-//! the same, with the name of the store.
+//! Each place in a library writes at most one line in a minute, and the others have the level debug. All lines of ZooKeeper's client
+//! have it: in an outage of half a minute it wrote a thousand warnings about its connections. Our own lines say the same, with the
+//! name of the store.
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};

@@ -76,7 +76,7 @@ impl Seldom {
         }
     }
 
-    /// Whether a line that is equal in `what` is to be written now. If so, that is noted.
+    /// Whether a line that is equal in `what` may be written now. It is taken for written then.
     #[must_use]
     pub fn passes(&self, what: impl ToString) -> bool {
         self.passes_at(what.to_string(), Instant::now())
@@ -135,7 +135,7 @@ mod tests {
             begin.send(()).unwrap();
             assert!(blocked.recv().is_err());
         }]);
-        // The count of an earlier test was taken before.
+        // The thread has reset the count of an earlier test by now.
         begun.recv_timeout(HANG).unwrap();
         let (tell, told) = channel();
         let tells = (0..3 * MOST_WAITING).map(move |number| {

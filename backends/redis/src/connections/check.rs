@@ -80,7 +80,7 @@ pub(crate) async fn check_later(connections: &Arc<Connections>, slot: Slot) -> R
 fn questions(connections: &Connections) -> Vec<Cmd> {
     let waits_for_replicas = connections.target.settings.wait_replicas > 0;
     let rights = rights::question(connections.cluster().is_some(), waits_for_replicas);
-    vec![rights, ::redis::cmd("INFO"), words(&["CONFIG", "GET", "maxmemory-policy", "append*"])]
+    vec![rights, ::redis::cmd("INFO"), words(&["CONFIG", "GET", "maxmemory-policy", "*append*"])]
 }
 
 /// The health with the answers of one server, which may be refused.
@@ -96,7 +96,7 @@ fn judge(health: Health, connections: &Connections, server: &str, answers: &[Val
 pub async fn check_and_warn(connections: &Arc<Connections>) -> Result<()> {
     let findings = connections.bounded(check(connections)).await??.findings.join("; ");
     if !findings.is_empty() {
-        // Redlock opens each node again and again.
+        // Redlock opens each node often.
         static TOLD: Seldom = Seldom::new();
         let host = format!("{:?}", connections.target);
         TOLD.line(format!("{host} {findings}"), move || tracing::warn!(host, "{findings}"));
@@ -106,7 +106,7 @@ pub async fn check_and_warn(connections: &Arc<Connections>) -> Result<()> {
 
 /// The health with the report of one server, which may be refused.
 fn with(mut health: Health, connections: &Connections, server: &str, info: &Value, config: &Value) -> Result<Health> {
-    let of_url = &connections.target.settings;
+    let url_settings = &connections.target.settings;
     let mut findings = Vec::new();
     if is_forbidden(info) {
         findings.push("the Redis user may not run INFO, so the server's version is unknown".to_owned());
@@ -122,25 +122,29 @@ fn with(mut health: Health, connections: &Connections, server: &str, info: &Valu
         ),
         Some(policy) => {
             health = health.setting("maxmemory-policy", policy);
-            check_policy(policy, of_url.eviction_allowed)?;
+            check_policy(policy, url_settings.eviction_allowed)?;
             if policy != "noeviction" {
                 findings.push(format!("maxmemory-policy is {policy}, so Redis may evict locks that are still held"));
             }
         }
     }
     let appends = appends(info, config);
-    let syncs =
-        settings(config).into_iter().flatten().find_map(|(name, value)| (name == "appendfsync").then_some(value));
     if let Some(appends) = appends {
         health = health.setting("appendonly", if appends { "yes" } else { "no" });
     }
-    if let (Some(true), Some(syncs)) = (appends, syncs) {
-        health = health.setting("appendfsync", syncs);
-        // In a cluster another server may not have it.
-        health.durability = (syncs == "always" && server.is_empty()).then_some(Durability::Node);
+    if let (Some(true), Some("yes")) = (appends, setting(config, "no-appendfsync-on-rewrite")) {
+        health = health.setting("no-appendfsync-on-rewrite", "yes: a power failure forgets the last writes");
+    }
+    if let (Some(true), Some(syncs)) = (appends, setting(config, "appendfsync")) {
+        let syncs_later = if syncs == "always" { "" } else { ": a power failure forgets the last writes" };
+        health = health.setting("appendfsync", &format!("{syncs}{syncs_later}"));
+    }
+    // In a cluster another server may not have it.
+    if appends == Some(true) && server.is_empty() {
+        health.durability = Some(Durability::Node);
     }
     if appends == Some(false) {
-        let then = match of_url.restart_guard {
+        let then = match url_settings.restart_guard {
             GuardTime::Off => "another owner may then get a lock that is still held",
             _ => "a process that knew the server then gets no lock until those locks have ended (restart_guard)",
         };
@@ -157,9 +161,13 @@ fn with(mut health: Health, connections: &Connections, server: &str, info: &Valu
 
 /// Whether the server keeps an append-only file, as far as it may be asked.
 fn appends(info: &Value, config: &Value) -> Option<bool> {
-    let told =
-        || settings(config)?.into_iter().find_map(|(name, value)| (name == "appendonly").then_some(value == "yes"));
+    let told = || setting(config, "appendonly").map(|value| value == "yes");
     text(info).and_then(|info| field(info, "aof_enabled")).map(|enabled| enabled == "1").or_else(told)
+}
+
+/// One of the settings, if the account may ask for them.
+fn setting<'a>(config: &'a Value, wanted: &str) -> Option<&'a str> {
+    settings(config)?.into_iter().find_map(|(name, value)| (name == wanted).then_some(value))
 }
 
 fn check_info(info: &str, cluster: bool) -> Result<()> {

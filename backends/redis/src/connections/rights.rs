@@ -51,8 +51,9 @@ pub(crate) fn question(is_cluster: bool, waits_for_replicas: bool) -> Cmd {
     })
 }
 
-/// Refuses a user without the rights that every lock needs, and names the missing ones. With a host it also warns of rights that only some locks need.
-pub(crate) fn judge(answer: &Value, host: Option<&str>) -> Result<()> {
+/// Refuses a user without the rights that every lock needs, and names the missing ones. If `warned_of` names the server, the log
+/// has a warning about rights that only some locks need.
+pub(crate) fn judge(answer: &Value, warned_of: Option<&str>) -> Result<()> {
     let missing = match answer {
         Value::Array(missing) => missing,
         Value::ServerError(error) if error.code() == "ERR" => {
@@ -82,7 +83,7 @@ pub(crate) fn judge(answer: &Value, host: Option<&str>) -> Result<()> {
             ),
         ));
     }
-    let Some(host) = host else { return Ok(()) };
+    let Some(host) = warned_of else { return Ok(()) };
     // `ready()` asks too, as often as a probe or a page likes.
     static TOLD: Seldom = Seldom::new();
     let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
@@ -92,7 +93,7 @@ pub(crate) fn judge(answer: &Value, host: Option<&str>) -> Result<()> {
             tracing::warn!(
                 host,
                 "the Redis user may not publish to dl1:p:* or count who listens there, or the server does not know the \
-                 commands for it: nobody is told of what is released"
+                 commands for it: so waiters are not told of releases, and poll"
             );
         });
     }

@@ -66,7 +66,7 @@ async fn a_client_that_is_cut_off_for_longer_has_lost_its_locks_before_others_ge
     // A busy machine opens the waiter's session slowly, and the hold may be over by then.
     let warm = take(&other, &claim(&lock("warm"))).await;
     other.release(&warm).await.unwrap();
-    // Short, since the test waits for its end. On a busy machine the waiter comes within it.
+    // The waiter of a busy machine comes within it, and the test waits for its end.
     let ttl = Duration::from_secs(8);
     let hold = take(&one, &claim_on(&key, ttl, |_| ())).await;
     let waiter = claim(&key);

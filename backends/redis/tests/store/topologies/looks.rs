@@ -53,7 +53,7 @@ async fn a_server_without_an_append_only_file_is_warned_about_once() {
     assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
 
     // `INFO` says it too. If the account may ask neither way, the store says that, and guesses nothing.
-    // Other databases: what is equal is written once in a minute.
+    // Another database each time, because an equal warning is written once a minute.
     for (rights, lines, database) in [("-config", 1, 1), ("-config -info", 0, 2)] {
         server.ask(&format!("ACL SETUSER blind reset on >pw {RIGHTS} +@all {rights}")).unwrap();
         assert_eq!(said(&format!("redis://blind:pw@{name}/{database}")).await.len(), lines, "{rights}");
@@ -62,11 +62,11 @@ async fn a_server_without_an_append_only_file_is_warned_about_once() {
 
 /// A probe or a page asks whether the store is ready every few seconds.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_right_that_lacks_is_warned_about_once() {
+async fn a_missing_right_is_warned_about_once() {
     let server = server(Redis::default()).await;
     server.ask(&format!("ACL SETUSER mute reset on >pw {RIGHTS} +@all -publish")).unwrap();
     let name = format!("127.0.0.1:{}", server.port());
-    let told = said_of("nobody is told of what is released", &format!("redis://mute:pw@{name}/")).await;
+    let told = said_of("waiters are not told of releases", &format!("redis://mute:pw@{name}/")).await;
     assert!(matches!(&told[..], [line] if line.contains(&format!("host=\"{name}"))), "{told:?}");
 }
 

@@ -1,15 +1,23 @@
-//! Stores and defaults from the environment: what the engine does with the table of the stores.
+//! Stores and defaults from the environment.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_runtime::{ErrorKind, Registry, Result, Wait};
+use dlock::{ErrorKind, Registry, Result, Wait};
 
 fn connect(variables: &[(&str, &str)]) -> (Registry, Result<Vec<String>>) {
     let registry = Registry::new();
     let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned())));
     let names = futures::executor::block_on(registry.connect_from(variables));
     (registry, names)
+}
+
+#[test]
+fn the_future_of_connect_can_be_spawned() {
+    fn send<T: Send>(_: &T) {}
+    let registry = Registry::new();
+    send(&registry.connect("m", "memory://"));
+    send(&registry.connect_from_env());
 }
 
 #[test]
