@@ -52,19 +52,7 @@ async fn a_store_that_is_down_at_the_start(url: String) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_server_may_come_up_after_the_program() {
-    let urls = tokio::task::spawn_blocking(|| {
-        let servers = shared();
-        let sql = [servers.mysql(), servers.mariadb(), servers.postgres()].map(Result::unwrap);
-        let ways = sql.iter().flat_map(|url| ["lease", "row", "named"].map(|way| format!("{url}?way={way}")));
-        let others = [
-            servers.redis().unwrap(),
-            servers.redlock().unwrap(),
-            servers.etcd().unwrap().replace("http://", "etcd://"),
-            servers.zookeeper().unwrap(),
-            servers.consul().unwrap(),
-        ];
-        ways.chain(others).collect::<Vec<_>>()
-    });
+    let urls = tokio::task::spawn_blocking(|| shared().stores().unwrap());
     futures::future::join_all(urls.await.unwrap().into_iter().map(a_store_that_is_down_at_the_start)).await;
 }
 

@@ -294,17 +294,7 @@ async fn child_whose_stores_fail() {
 /// Also with the lines of the stores' client libraries.
 #[test]
 fn an_outage_of_each_store_is_a_few_lines_in_the_log_of_a_whole_process() {
-    let servers = shared();
-    let sql = [servers.mysql(), servers.mariadb(), servers.postgres()].map(Result::unwrap);
-    let ways = sql.iter().flat_map(|url| ["lease", "row", "named"].map(|way| format!("{url}?way={way}")));
-    let others = [
-        servers.redis().unwrap(),
-        servers.redlock().unwrap(),
-        servers.etcd().unwrap().replace("http://", "etcd://"),
-        servers.zookeeper().unwrap(),
-        servers.consul().unwrap(),
-    ];
-    let urls: Vec<_> = ways.chain(others).collect();
+    let urls = shared().stores().unwrap();
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "child_whose_stores_fail", "--nocapture"]).env(CHILD, urls.join(" "));
     let output = child.output().unwrap();

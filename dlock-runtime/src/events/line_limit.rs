@@ -48,7 +48,7 @@ struct Waiting {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     Written,
-    /// It is written or counted later. The first one of those that wait has a time at which to ask for [`LineLimit::next`].
+    /// It is written or counted later. If no task calls [`LineLimit::next`], the caller starts one, which begins at this time.
     Later {
         ask_at: Option<BootInstant>,
     },

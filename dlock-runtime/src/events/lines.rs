@@ -122,7 +122,7 @@ pub(crate) struct OutageLine {
     pub(super) so_far: Option<(Duration, Counts)>,
 }
 
-/// What has failed in an outage.
+/// The failures of an outage so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(super) calls: u64,

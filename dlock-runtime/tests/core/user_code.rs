@@ -58,7 +58,7 @@ pub(crate) mod layer {
     struct Fields {
         backend: String,
         message: String,
-        /// What kind of line it is, and how many others it stands for.
+        /// The kind of the line, and the number of lines that were left out.
         of: String,
     }
 

@@ -60,6 +60,14 @@ impl Shared {
         self.url(7)
     }
 
+    /// A URL for each store that has a server, and for each way to lock in it.
+    pub fn stores(&self) -> Result<Vec<String>> {
+        let sql = [self.mysql()?, self.mariadb()?, self.postgres()?];
+        let ways = sql.iter().flat_map(|url| ["lease", "row", "named"].map(|way| format!("{url}?way={way}")));
+        let etcd = self.etcd()?.replace("http://", "etcd://");
+        Ok(ways.chain([self.redis()?, self.redlock()?, etcd, self.zookeeper()?, self.consul()?]).collect())
+    }
+
     /// The variables under which a child process finds the servers that were started here.
     pub(crate) fn started(&self) -> Vec<(&'static str, String)> {
         let running = self.slots.iter().map(|slot| slot.get()?.as_ref().ok());
