@@ -57,7 +57,7 @@
 //!
 //! Labels: `lock` (the name of the lock, never a key), `backend` (the name under which the store is installed), `store` (its
 //! kind, such as `redis`; empty if it could not be opened) and `mode`. After 1000 names of locks, all further ones are
-//! `other`; the same holds for the names of elections. Names of stores have no bound: they are the program's own.
+//! `other`; the same holds for the names of elections and of backends.
 //!
 //! The counters are exact: each call, each hold and each request is counted once, by its end. A process that is killed takes
 //! the counts since the exporter's last answer with it. Events of dlock's own thread come through a queue of 4096; what does
@@ -81,14 +81,13 @@ mod of_lock;
 mod of_store;
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
 
 use dlock_runtime::{Event, Label, Observer, StoreEvent, StoreLabel};
 use metrics::Unit;
 
 use self::chain::Chain;
 use self::elections::Elections;
-use self::names::{MOST_NAMES, OTHER};
+use self::names::Names;
 use self::of_lock::OfLock;
 use self::of_store::OfStore;
 
@@ -98,9 +97,9 @@ use self::of_store::OfStore;
 pub struct Metrics {
     /// By the lock's name.
     locks: Box<[Chain<OfLock>; CHAIN_COUNT]>,
-    /// The number of names, for the one that adds.
-    names: Mutex<usize>,
+    names: Names,
     stores: Chain<OfStore>,
+    backends: Names,
     elections: Elections,
 }
 
@@ -135,13 +134,14 @@ impl Metrics {
             metrics::counter!("dlock_fenced_writes_refused_total").increment(1);
         });
         let locks = Box::new([const { Chain::new() }; CHAIN_COUNT]);
-        Self { locks, names: Mutex::default(), stores: Chain::new(), elections: Elections::default() }
+        let (names, backends, elections) = (Names::default(), Names::default(), Elections::default());
+        Self { locks, names, stores: Chain::new(), backends, elections }
     }
 
     #[inline]
     fn of_lock(&self, label: &Label) -> &OfLock {
         let name = label.name();
-        let found = self.chain(name).find(|lock| lock.is_of(name, label));
+        let found = self.chain(name).find(|lock| lock.is_of(name, label.store_label(), label.mode()));
         found.unwrap_or_else(|| self.add(label))
     }
 
@@ -159,16 +159,18 @@ impl Metrics {
 
     #[cold]
     fn add(&self, label: &Label) -> &OfLock {
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_known = |name: &str| self.chain(name).find(|lock| *lock.name == *name).is_some();
-        let name = if *names < MOST_NAMES || is_known(label.name()) { label.name() } else { OTHER };
-        *names += usize::from(!is_known(name));
-        self.chain(name).find_or_add(|lock| lock.is_of(name, label), || OfLock::new(name, label))
+        let (name, store, mode) = (self.names.bounded(label.name()), self.bounded(label.store_label()), label.mode());
+        self.chain(name).find_or_add(|lock| lock.is_of(name, &store, mode), || OfLock::new(name, &store, mode))
     }
 
     #[cold]
     fn add_store(&self, store: &StoreLabel) -> &OfStore {
-        self.stores.find_or_add(|of| of.label == *store, || OfStore::new(store))
+        let store = self.bounded(store);
+        self.stores.find_or_add(|of| of.label == store, || OfStore::new(&store))
+    }
+
+    fn bounded(&self, store: &StoreLabel) -> StoreLabel {
+        store.renamed(self.backends.bounded(store.backend()))
     }
 }
 
@@ -228,7 +230,7 @@ impl Observer for Metrics {
     fn on_event(&self, label: &Label, event: &Event) {
         self.of_lock(label).count(event);
         if label.is_election() {
-            self.elections.count(label, event);
+            self.elections.count(label, self.backends.bounded(label.backend()), event);
         }
     }
 

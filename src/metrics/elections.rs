@@ -5,17 +5,20 @@ use std::sync::{Mutex, PoisonError};
 
 use dlock_runtime::{Event, Label};
 
-use super::names::{MOST_NAMES, OTHER};
+use super::names::Names;
 
-/// How many candidates of this process lead each election: more than one while one follows another.
 #[derive(Default)]
-pub(super) struct Elections(Mutex<HashMap<Election, u32>>);
+pub(super) struct Elections {
+    names: Names,
+    /// How many candidates of this process lead each election: more than one while one follows another.
+    led: Mutex<HashMap<Election, u32>>,
+}
 
 /// The names of the election and of the backend.
 type Election = (Box<str>, Box<str>);
 
 impl Elections {
-    pub(super) fn count(&self, label: &Label, event: &Event) {
+    pub(super) fn count(&self, label: &Label, backend: &str, event: &Event) {
         let term = match event {
             Event::Acquired { token, .. } => Some(token.unwrap_or_default()),
             Event::Released { .. } | Event::Lost { .. } | Event::NotSettled { .. } => None,
@@ -25,14 +28,12 @@ impl Elections {
         if label.name().contains('<') {
             return;
         }
-        let mut leaderships = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = |name: &str| (name.into(), label.backend().into());
-        let is_known = leaderships.len() < MOST_NAMES || leaderships.contains_key(&key(label.name()));
-        let name = if is_known { label.name() } else { OTHER };
-        let led = leaderships.entry(key(name)).or_default();
+        let name = self.names.bounded(label.name());
+        let mut leaderships = self.led.lock().unwrap_or_else(PoisonError::into_inner);
+        let led = leaderships.entry((name.into(), backend.into())).or_default();
         let labels = vec![
             metrics::Label::new("election", name.to_owned()),
-            metrics::Label::new("backend", label.backend().to_owned()),
+            metrics::Label::new("backend", backend.to_owned()),
             metrics::Label::from_static_parts("store", label.store()),
         ];
         // Two candidates of one process may follow each other, and the end of the first may be reported last.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_contract::Mode;
-use dlock_runtime::{Event, GrantWay, Label, StoreLabel};
+use dlock_runtime::{Event, GrantWay, StoreLabel};
 use metrics::{Counter, Gauge, Histogram};
 
 /// The handles of one lock in one store. A handle that is kept costs a fraction of one that is looked up.
@@ -28,17 +28,17 @@ pub(super) struct OfLock {
 }
 
 impl OfLock {
-    pub(super) fn new(name: &str, label: &Label) -> Self {
+    pub(super) fn new(name: &str, store: &StoreLabel, mode: Mode) -> Self {
         let labels = vec![
             metrics::Label::new("lock", name.to_owned()),
-            metrics::Label::new("backend", label.backend().to_owned()),
-            metrics::Label::from_static_parts("store", label.store()),
-            metrics::Label::from_static_parts("mode", label.mode().as_str()),
+            metrics::Label::new("backend", store.backend().to_owned()),
+            metrics::Label::from_static_parts("store", store.store()),
+            metrics::Label::from_static_parts("mode", mode.as_str()),
         ];
         Self {
             name: name.into(),
-            store: label.store_label().clone(),
-            mode: std::mem::discriminant(&label.mode()),
+            store: store.clone(),
+            mode: std::mem::discriminant(&mode),
             waiting: metrics::gauge!("dlock_waiting", labels.clone()),
             held: metrics::gauge!("dlock_held", labels.clone()),
             acquired: metrics::counter!("dlock_acquisitions_total", with(&labels, "outcome", "acquired")),
@@ -54,8 +54,8 @@ impl OfLock {
     }
 
     #[inline]
-    pub(super) fn is_of(&self, name: &str, label: &Label) -> bool {
-        self.mode == std::mem::discriminant(&label.mode()) && self.store == *label.store_label() && *self.name == *name
+    pub(super) fn is_of(&self, name: &str, store: &StoreLabel, mode: Mode) -> bool {
+        self.mode == std::mem::discriminant(&mode) && self.store == *store && *self.name == *name
     }
 
     /// Rare events have a function of their own, because this one then needs fewer instructions.

@@ -357,3 +357,24 @@ async fn a_name_that_is_made_at_run_time_does_not_fill_the_exporter() {
     assert_eq!(values.kept(made), 4 * 1000, "held, waiting, the longest wait and the longest hold of each");
     assert_eq!(values.count("dlock_acquisitions_total", &["lock=other", "outcome=acquired"]), 100);
 }
+
+#[tokio::test]
+async fn a_backend_that_is_named_at_run_time_does_not_fill_the_exporter() {
+    let (values, registry) = (values(), Registry::new());
+    registry.observe(Metrics::new());
+    for number in 0..1100 {
+        let backend = format!("tenant {number}");
+        registry.install(&backend, dlock_memory::Memory::new()).unwrap();
+        let election = registry.elect("of tenants").backend(&backend);
+        election.campaign().await.unwrap().resign().await.unwrap();
+    }
+    let backends = |kept: &mut Kept| {
+        let of = |text: &String| text.contains("backend=tenant") && text.contains("dlock_held");
+        kept.gauges.keys().filter(|text| of(text)).count()
+    };
+    assert_eq!(values.kept(backends), 1000);
+    let count = |name: &str, label: &str| values.count(name, &["backend=other", label]);
+    assert_eq!(count("dlock_acquisitions_total", "outcome=acquired"), 100);
+    assert_eq!(count("dlock_store_requests_total", "operation=acquire"), 100);
+    assert_eq!(count("dlock_leader_changes_total", "election=of tenants"), 100);
+}

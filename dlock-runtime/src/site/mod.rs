@@ -181,6 +181,13 @@ impl StoreLabel {
     pub fn host(&self) -> Option<&str> {
         self.host.as_deref()
     }
+
+    /// The same store under this name: for an observer that keeps a bound on the values of its labels.
+    #[must_use]
+    pub fn renamed(&self, name: &str) -> Self {
+        // A name that stays is shared, and compared by its address.
+        if *self.name == *name { self.clone() } else { Self { name: name.into(), ..self.clone() } }
+    }
 }
 
 /// Equal if the name of the backend and the kind of the store are.
