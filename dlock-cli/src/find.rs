@@ -31,8 +31,8 @@ pub(crate) fn tell_alike(store: &Store, key: &str, found: &[ListedLock]) {
     }
 }
 
-/// The held locks that are alike, for a hint. None if the key has no parts, because it would be compared with all held locks, and
-/// none if the store cannot list them, or not so soon.
+/// Held locks with a similar key, as a hint. Empty if the key has no parts, because all held locks would be compared with it, or if
+/// the store cannot list locks in time.
 pub(crate) async fn alike(store: &Store, key: &str) -> Vec<ListedLock> {
     if !key.contains([':', '/']) {
         return Vec::new();

@@ -14,7 +14,7 @@ pub(crate) const TAKE: &str = "take, renew and release a lock";
 /// A kind of call, and its outcome.
 type Tried = (&'static str, Result<(), Error>);
 
-/// Tries all that the store offers; `once_per` was tried before. A kind that it does not have at all is among its promises.
+/// Tries each kind of call that the store offers; `once_per` was tried before. The promises list the kinds that it does not offer.
 pub(crate) async fn all(store: &Store, profile: &Profile, once_per: Result<(), Error>) -> Vec<Tried> {
     let take = async {
         let guard = probe(store, "take").acquire().await?;

@@ -1,8 +1,8 @@
 //! The contract between the engine and a store.
 //!
 //! A backend makes *one attempt* each time it is called: it does not retry, and it does not pace callers. It may run tasks
-//! for its connections and sessions, on the contract's own thread. Contention is a value, failure is an error. The store's
-//! clock decides who holds the lock. The engine's clock only decides when it stops trusting a hold.
+//! for its connections and sessions, on dlock's own thread (crate `dlock-store`). Contention is a value, failure is an error. The
+//! store's clock decides who holds the lock. The engine's clock only decides when it stops trusting a hold.
 
 use std::sync::Arc;
 

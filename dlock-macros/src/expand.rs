@@ -226,7 +226,7 @@ pub(crate) fn return_type_hint(output: &Type, rt: &TokenStream) -> TokenStream {
     }
 }
 
-/// Refuses a result that has a future in it, at the return type.
+/// Makes a result that contains a future an error of the compiler, at the return type.
 pub(crate) fn has_run(output: &Type, rt: &TokenStream, returned: &TokenStream) -> TokenStream {
     let at_output = located_at(output.span());
     let rt = moved_to(rt, at_output);

@@ -120,7 +120,7 @@ pub(crate) struct Args {
     pub(crate) name: Option<Parsed<String>>,
     pub(crate) krate: Option<Parsed<Path>>,
     pub(crate) retries: Option<Parsed<Given<u32>>>,
-    /// The items of the program that the values name, also of values that could not be read.
+    /// The items of the program that values of options name, also in values that could not be parsed.
     pub(crate) mentioned: Vec<Expr>,
     /// The names that the body uses, by option, also where the value could not be read.
     pub(crate) in_body: Vec<(&'static str, Ident)>,

@@ -121,7 +121,7 @@ impl<T> Drop for Run<T> {
 
 #[cfg(feature = "testing")]
 impl Clock {
-    /// The test kit's: it follows tokio's clock where that is paused.
+    /// The clock of the test kit. It follows tokio's clock while that is paused.
     #[doc(hidden)]
     #[must_use]
     pub fn of_kit() -> Self {

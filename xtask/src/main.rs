@@ -9,6 +9,7 @@ mod failures;
 mod faults;
 mod go;
 mod interop;
+mod lines;
 mod log;
 mod matrix;
 mod maven;
@@ -56,6 +57,7 @@ Usage: cargo xtask TASK
                                     on each store, writes docs/reliability.md, and goes on when run again
   matrix                            docs/fault-matrix.md from the results of the last whole run of `test`
   tidy                              the rules of this repository that no other tool knows
+  lines                             the lines with code of each crate and of its tests
   bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write] [--chart]  the benchmark table, against a private set of servers
 
 Set DLOCK_SERVERS to keep unpacked servers elsewhere than in the user's cache folder. `test` and `ci` keep the data of the servers
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         ["faults", ref words @ ..] => faults::run_faults(words),
         ["matrix"] => matrix::matrix(),
         ["tidy"] => tidy::run(),
+        ["lines"] => lines::lines(),
         ["bench", ref arguments @ ..] => bench::run_bench(arguments),
         ["help" | "--help" | "-h"] => {
             print!("{USAGE}");

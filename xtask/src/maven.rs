@@ -10,7 +10,7 @@ use dlock_testkit::servers::{Pin, Tree};
 use crate::sh::{Result, read};
 use crate::tree::put;
 
-/// It fetches a file without a project around it.
+/// The goal of Maven that fetches a file without a project.
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy";
 
 /// Fetches the pinned file, compares its digest, and unpacks the archive in it.

@@ -97,7 +97,7 @@ impl Script {
         Self(::redis::Script::new(&whole), whole)
     }
 
-    /// Runs it on the resource `key`, and gives what it returned; nil if that was nothing.
+    /// Runs the script on the resource `key`, and returns its result: nil if it returned nothing.
     ///
     /// # Errors
     /// As [`set`].

@@ -12,7 +12,7 @@ pub(super) const MIN_TTL: Duration = Duration::from_secs(1);
 /// The largest `max_ttl`. After a restart a node has no vote for that time.
 const LONGEST_MAX_TTL: Duration = Duration::from_secs(86_400);
 
-/// The longest ttl, and so how long a node that was restarted stays without a vote, unless the URL says otherwise.
+/// The longest ttl, unless the URL says otherwise. A node that was restarted has no vote for this long.
 const MAX_TTL: Duration = Duration::from_secs(60);
 
 /// The most nodes. Each costs a request for every step.

@@ -45,7 +45,7 @@ enum Free {
 }
 
 impl Redlock {
-    /// Asks for the lock; with the votes, whether another process may wait for it.
+    /// Asks for the lock. Returns the votes, and whether another process may wait for it.
     pub(super) async fn vote(
         &self,
         claim: &Arc<Claim>,

@@ -133,8 +133,7 @@ pub enum MarkedSession {
 pub enum SessionActivity {
     /// A statement runs.
     Runs,
-    /// No statement runs, since the moment with this number. If two numbers differ by more than one, a statement has
-    /// run in between.
+    /// Idle since the state with this number. If the number has risen by more than one, a statement has run in between.
     Idle(i64),
 }
 

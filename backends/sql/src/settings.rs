@@ -83,7 +83,7 @@ impl Settings {
     /// literal keys.
     ///
     /// # Errors
-    /// For a value that cannot be.
+    /// For an invalid value.
     pub fn of_row(address: &Address) -> Result<Self> {
         let has = |name: &str| address.option(name).is_some();
         if LAYOUT.iter().any(|row| has(row.name)) {
@@ -99,7 +99,7 @@ impl Settings {
     /// As the URL says, or the defaults.
     ///
     /// # Errors
-    /// For a value that cannot be.
+    /// For an invalid value.
     pub fn of(address: &Address) -> Result<Self> {
         match address.option("keys") {
             Some(_) => Err(address.wrong("`keys` is only allowed with way=named: a lease row has the key as its name")),
@@ -110,7 +110,7 @@ impl Settings {
     /// How long a connection may take to open.
     ///
     /// # Errors
-    /// For a value that cannot be.
+    /// For an invalid value.
     pub fn connect_timeout_of(address: &Address) -> Result<Duration> {
         Ok(Self::read(address)?.connect_timeout)
     }

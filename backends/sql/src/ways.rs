@@ -68,7 +68,7 @@ pub fn way_name(key: &LockKey) -> String {
 pub struct SplitNamespace {
     /// The namespace.
     pub namespace: String,
-    /// The other table of settings.
+    /// The other settings table that has this namespace.
     pub other: String,
     /// Whether the locks are the same ones: named locks of the server, or rows of one table of the user.
     pub has_same_locks: bool,

@@ -45,7 +45,7 @@ fn removed() -> Error {
     )
 }
 
-/// Whether this process has the file at this path in its memory, and not one that was removed there.
+/// Whether this process has mapped the file at this path, and not a deleted one.
 #[cfg(target_os = "linux")]
 fn is_in_use(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;

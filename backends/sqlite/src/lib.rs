@@ -1,15 +1,15 @@
 //! Locks in one SQLite file, for the processes of one host. No server to run.
 //!
-//! Every request is **one statement that commits by itself**. A caller that is dropped at any point can so leave no
+//! Every request is **one statement that commits by itself**. So a caller that is dropped at any point leaves no
 //! open transaction behind: the connection's thread ends the statement whole, or never begins it. Rows are read to the
 //! end of the statement, since SQLite commits only there: an answer taken earlier could still be rolled back.
 //!
 //! A lease ends by the clock that counts suspend, which all processes of a host share; the boot id beside it says
-//! whether the host has been restarted since, and with it died all holders. Elsewhere than on Linux there is no such
+//! whether the host was restarted since, which ends all holders. Elsewhere than on Linux there is no such
 //! shared clock: there the wall clock decides, and setting it forward by more than a ttl can let a second holder in.
 //!
-//! Nothing waits for the disk while it holds the file's write lock. What a power failure may take back is what it ends
-//! anyway: the boot id changes, and with it all locks are free. Only the tokens must not come again, so the counter
+//! Nothing waits for the disk while it holds the file's write lock. A power failure may undo commits, but it also
+//! changes the boot id, which frees all locks. Only the tokens must not come again, so the counter
 //! runs under a bound that *is* on the disk, raised a million at a time, and goes on from the bound after a restart.
 //! Where the wall clock decides, locks outlive a restart, and every commit waits for the disk.
 //!

@@ -106,7 +106,7 @@ impl Sqlite {
             .await
     }
 
-    /// A read commits nothing, so nobody looks there whether the file is still the one at the path.
+    /// A read does not commit, so it checks by itself that the path still leads to this file.
     pub(super) async fn read<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,

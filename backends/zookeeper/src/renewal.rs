@@ -79,7 +79,7 @@ async fn check_group(group: &[Arc<HoldSession>], lease: &Lease) -> Result<Vec<Re
     Ok(standings)
 }
 
-/// Which of these holds have all their nodes. An error is that of one hold.
+/// For each hold, whether all its nodes exist. An inner error concerns that hold alone.
 async fn nodes_exist(client: &Client, chunk: &[Arc<HoldSession>]) -> Result<Vec<Result<bool>>> {
     let nodes: Vec<_> = chunk.iter().flat_map(|held| held.nodes.iter().cloned()).collect();
     // These reads are sent after the request to the majority. So what this member knows about the slots is at least as new

@@ -35,7 +35,7 @@ pub(crate) struct Acquisition {
     /// Moves to the tenure.
     pub(super) label: Option<Label>,
     pub(super) options: Resolved,
-    /// The caller's thread, if no other one goes on with its tasks.
+    /// The caller's thread, if it alone runs the caller's tasks.
     pub(super) sole_thread: Option<SoleThread>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(super) parked: Option<Box<Parked>>,

@@ -78,7 +78,7 @@ impl Acquisition {
     pub(super) async fn join_anew(&mut self) -> Result<Result<Attempt>> {
         self.turn = None;
         if self.must_abandon && self.claim.once_per.is_some() {
-            // In place: with a new owner id it may go on only if the store confirms that nothing is noted as its start.
+            // Abandon now and wait for it: with a new owner id, the call may go on only if the store confirms that it has no start on record.
             self.give_up().await;
         }
         // The abandon of what it may have in the store is on its way, and must not undo the next attempt.

@@ -53,7 +53,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether an answer says that the store takes and keeps locks. A store that refuses writes answers reads too.
+    /// Whether an answer proves that the store accepts writes. A store that refuses them still answers reads.
     pub(crate) const fn takes_or_keeps(self) -> bool {
         matches!(self, Self::Acquire | Self::AcquireAll | Self::Renew | Self::Reserve | Self::ReleaseToNext)
     }

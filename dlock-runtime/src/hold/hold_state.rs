@@ -89,7 +89,7 @@ impl HoldState {
             return seen;
         }
         let old = self.listeners().and_then(|mut listeners| listen(&mut listeners));
-        // Outside of the lock: it may be the last that a foreign executor has of its task.
+        // Drop the old waker outside of the lock: it may be the last reference to a task of another executor.
         drop(old);
         look()
     }

@@ -103,7 +103,7 @@ impl Store {
             for holder in holders.extract_if(.., |holder| holder.session == Some(number)) {
                 listeners.append(of_lock);
                 if session.expires > now {
-                    // Tokens that were reserved for it are below the last one.
+                    // Tokens that were reserved for this hold are at most the last token of the key.
                     let to = if holder.mode == Mode::Exclusive { *last_token } else { holder.token };
                     ended.push(Ended { key: *key, from: holder.token, to });
                 }

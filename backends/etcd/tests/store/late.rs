@@ -99,7 +99,7 @@ fn after_an_end_that_was_given_up_its_claim_is_forgotten() {
         timeout(MOMENT, it.process.release(&holds[0])).await.unwrap_err();
         timeout(MOMENT, it.process.keep(&holds[1], LONG, None)).await.unwrap_err();
         for hold in &holds {
-            // An entry would be a reason to ask the store.
+            // If the claim were still remembered, the abandon would ask the store and hang.
             timeout(NEWS, it.process.abandon(&hold.claim)).await.expect("it is remembered").unwrap();
         }
     });

@@ -1,7 +1,7 @@
 //! The tables of lease rows, records of broken holds, named locks and row locks, and the table of settings of a namespace.
 //!
-//! Names and keys are bytes, so no collation changes how they compare. Not the end of a lease has an index, but the day of it:
-//! an acquisition, a renewal or a release would else also have to write the index each time. With an index and a full disk,
+//! Names and keys are bytes, so no collation changes how they compare. The index is on the day on which a lease ends, not
+//! on its exact end: an acquisition, a renewal or a release would else write the index each time. With an index and a full disk,
 //! an insert that finds no room for the entry is taken back. MariaDB then tries for 5 s to merge pages, unless
 //! `MERGE_THRESHOLD` says that they are full enough.
 

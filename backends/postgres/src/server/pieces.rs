@@ -39,8 +39,8 @@ pub(crate) struct Wait {
     pub(crate) silence: Duration,
 }
 
-/// Waits for a lock, and gives the rows of the last message. It is an error with the code 55P03 if the time was too short. After
-/// an error of the server the session may be in a transaction that was undone, and have the turn.
+/// Waits for a lock, and returns the rows of the last message. Fails with the code 55P03 if the time runs out. After an error of
+/// the server, the session may be in an aborted transaction and still have the turn.
 pub(crate) async fn wait(conn: &mut PgConnection, clock: &Clock, wait: &Wait) -> sqlx::Result<Vec<PgRow>> {
     let Wait { turn, begin, lock, end, undo, time, silence } = wait;
     let (until, silence) = (clock.now().after(*time), silence.as_millis());

@@ -198,7 +198,7 @@ async fn a_token_is_never_below_the_clock(database: Database) {
             assert_eq!(other.release(&next).await.unwrap(), Released::Released);
         }
     }
-    // While it is above the clock, each draw is one step.
+    // While the sequence is ahead of the clock, each draw raises it by one.
     database.change("SELECT setval('dlock_tokens', nextval('dlock_tokens') + 3600000000)").await;
     let first = cycle(&store, &database.claim("b", TTL)).await;
     assert_eq!(cycle(&store, &database.claim("b", TTL)).await, first + 1);

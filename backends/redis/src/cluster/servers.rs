@@ -33,7 +33,7 @@ pub(crate) struct Servers {
     clock: Clock,
     /// The server of each slot; empty before the first look.
     slots: Mutex<Vec<Option<Arc<Node>>>>,
-    /// Held during a look that somebody waits for, so that there is only one.
+    /// Held while a caller waits for a look, so that only one look runs.
     looking: tokio::sync::Mutex<()>,
     /// The earliest time of the next look after a failure, in nanoseconds.
     next_look: AtomicU64,

@@ -159,7 +159,7 @@ fn with(mut health: Health, connections: &Connections, server: &str, info: &Valu
     Ok(health)
 }
 
-/// Whether the server keeps an append-only file, as far as it may be asked.
+/// Whether the server keeps an append-only file; `None` if the account may not ask.
 fn appends(info: &Value, config: &Value) -> Option<bool> {
     let told = || setting(config, "appendonly").map(|value| value == "yes");
     text(info).and_then(|info| field(info, "aof_enabled")).map(|enabled| enabled == "1").or_else(told)

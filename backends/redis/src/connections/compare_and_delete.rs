@@ -17,7 +17,7 @@ const NONE: u8 = 0;
 const DELEX: u8 = 1;
 const DELIFEQ: u8 = 2;
 
-/// Which one the server has, or all servers of a cluster.
+/// The command of the server, or of all servers of a cluster: none, `DELEX` or `DELIFEQ`.
 #[derive(Debug, Default)]
 pub(crate) struct CompareAndDelete(AtomicU8);
 

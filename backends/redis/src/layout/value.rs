@@ -43,7 +43,7 @@ fn hex(owner: &Owner) -> [u8; 32] {
     hex
 }
 
-/// The owner at the beginning of a value; `None` if the value has not our form.
+/// The owner at the beginning of a value; `None` if dlock did not write the value.
 pub(crate) fn owner_of(value: &[u8]) -> Option<Owner> {
     let (digits, rest) = value.split_at_checked(32)?;
     if rest.first() != Some(&b' ') {

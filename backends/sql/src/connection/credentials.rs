@@ -24,7 +24,7 @@ impl Login {
         Self { user: None, password: Secret::new(password.into()) }
     }
 
-    /// A user with its password, where both change.
+    /// A user and its password, for log-ins whose user changes too.
     #[must_use]
     pub fn user(user: impl Into<String>, password: impl Into<String>) -> Self {
         Self { user: Some(Secret::new(user.into())), password: Secret::new(password.into()) }

@@ -138,7 +138,7 @@ impl<D: Dialect> Inner<D> {
         }
         state.waiting.push_back(job);
         while let Some(idle) = state.idle.pop() {
-            // If that fails, the task ends just now.
+            // An error means that this idle task is ending just now: the next one is tried.
             if idle.send(()).is_ok() {
                 return;
             }

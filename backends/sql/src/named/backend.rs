@@ -49,7 +49,7 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
         })
     }
 
-    /// An attempt whose caller has gone frees by itself what it wins, and a wait ends; this waits for that.
+    /// Waits for the end of the attempt: if its caller is gone, it frees the lock that it wins.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let shared = &self.shared;

@@ -52,7 +52,7 @@ pub(super) struct SessionLocks {
     /// It takes no other lock: it waits, or has a hold that is not renewed.
     pub(super) is_alone: bool,
     pub(super) is_closed: bool,
-    /// A question whether it lives is under way. It answers all who ask meanwhile.
+    /// A request that asks whether the session lives is under way. Callers that ask meanwhile share its answer.
     pub(super) is_asked: bool,
 }
 

@@ -132,7 +132,7 @@ const SWEEP_PAGE: &str = "\
 /// Values: name, part, token.
 const SWEEP: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2 AND token = $3 AND NOT ({is_held})";
 
-/// A page of the locks, each with whether it has no record.
+/// A page of the locks, each with a flag: it has no record.
 ///
 /// Values: the last name of the page before.
 const KEY_PAGE: &str = "\

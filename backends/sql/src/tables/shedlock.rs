@@ -40,7 +40,7 @@ pub struct ShedlockWords {
     pub abandon: &'static str,
     /// The time of the statement as the table has it: universal, without a zone.
     pub now: &'static str,
-    /// The time of the statement, rounded down: with this `lock_until` the lock is free at once.
+    /// The time of the statement, rounded down. As `lock_until` it makes the lock free at once.
     pub free: &'static str,
     /// This many microseconds after now, rounded up. It has `{time}`.
     pub until: &'static str,

@@ -54,7 +54,7 @@ async fn a_session_that_an_operator_ends_while_it_is_idle_costs_no_request(datab
     let hold = take(&store, &database.claim("a", TTL)).await;
     for _ in 0..3 {
         database.end_sessions().await;
-        // Longer than a connection is used without a question. Nothing happens meanwhile that could be waited for.
+        // Longer than `PING_AFTER_SILENCE`, so that the next use pings first. No event tells when that time is over.
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         store.ready().await.unwrap();
         assert!(store.look(&hold.claim.key).await.unwrap().note().is_some());

@@ -81,7 +81,7 @@ async fn a_token_below_zero_is_mended_or_told(database: Database) {
         database.change(&format!("UPDATE dlock_locks SET token = {wrong}")).await;
         // Its own: the token of the row is the token of the hold.
         let error = attempt(&store, &claim).await.unwrap_err();
-        // MySQL's way of telling a token refuses one below zero by itself.
+        // MySQL itself refuses a token below zero.
         let is_told = matches!(error.kind(), ErrorKind::CorruptState | ErrorKind::SchemaMismatch);
         assert!(is_told && !error.is_retryable(), "{wrong}: {error}");
         assert!(store.look(&claim.key).await.unwrap().note().is_some());

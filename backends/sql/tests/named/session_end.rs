@@ -235,7 +235,7 @@ async fn a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor(datab
     let hold = take(&store, &database.claim("a", TTL)).await;
     relay.break_off(relay.lines() - 1);
     assert!(session_of(&database, "a").await.is_some(), "the server was told of the end: nothing is proven");
-    // The session cannot answer any more, and the server knows that it holds the lock: the work was covered.
+    // The session cannot answer, but the server still lists it as the holder: the work was protected.
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(session_of(&database, "a").await, None, "the server keeps the lock of a session that has ended");
 }

@@ -148,7 +148,7 @@ async fn a_release_before_the_watch_is_not_missed() {
     assert!(waited > 5, "{waited} waited, {acquired} had it at once: nothing is proven");
 }
 
-/// The events of one store come in order, so what was not heard before the last one was not told.
+/// Events arrive in order: a wake that had not come before the last one was never sent.
 #[tokio::test]
 async fn keys_of_other_side_files_are_not_woken() {
     let store = Store::on_real_time();

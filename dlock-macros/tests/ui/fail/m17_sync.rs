@@ -1,4 +1,4 @@
-//! Functions that are not async are judged like the others; what cannot be stopped cannot be told to stop.
+//! Functions that are not async pass the same checks. Options that need cancellation are refused.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 

@@ -52,7 +52,7 @@ impl SeenLeader {
         Self { note: holder.note, id: holder.id, term: holder.token, leads_after, seen }
     }
 
-    /// A renewal changes neither: so it is no change of the leader.
+    /// Whether this is the same leader. A renewal changes neither its id nor its token.
     fn is(&self, holder: &Holder) -> bool {
         match (self.id, holder.id) {
             (Some(one), Some(other)) => one == other,

@@ -60,7 +60,7 @@ async fn outlives(url: &str, then: impl FnOnce()) -> Option<()> {
     outlived
 }
 
-/// Tries it with new servers until this process was run all the time.
+/// Repeats the trial with new servers until this process was never kept from running.
 async fn once_in_time(trial: impl AsyncFn() -> Option<()>) {
     for _ in 0..10 {
         if trial().await.is_some() {

@@ -25,7 +25,7 @@ async fn waiters_are_served_in_order_over_two_processes() {
     }
     let mut holder = &one;
     while let Some((redis, mut wake, claim)) = waiting.pop_front() {
-        // No caller overtakes, not even by asking.
+        // No caller overtakes the wait queue, not even one that asks without joining it.
         assert!(is_contended(one.try_acquire(&self::claim("k", HOUR), Queue::Leave).await));
         assert_eq!(holder.release(&present).await.unwrap(), Released::Released);
         let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
