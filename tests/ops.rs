@@ -40,7 +40,9 @@ fn program(name: &str) -> PathBuf {
 fn the_alerts_fire_when_they_should_and_not_else() {
     let program = program("promtool");
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("ops");
-    for arguments in [["check", "rules", "prometheus-rules.yml"], ["test", "rules", "prometheus-rules.test.yml"]] {
+    let check: &[_] = &["check", "rules", "prometheus-rules.yml"];
+    let test = &["test", "rules", "prometheus-rules.test.yml", "prometheus-rules-weeks.test.yml"];
+    for arguments in [check, test] {
         let output = Command::new(&program).args(arguments).current_dir(&folder).output().unwrap();
         let text = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
         assert!(output.status.success(), "{arguments:?}: {text}");
