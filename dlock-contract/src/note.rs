@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 /// The holder of a lock for people: host, process, site, start time and a trace id. At most 256 bytes, never a secret.
 ///
-/// Stored beside the owner in every store, as `h=… p=… s=… t=… x=… e=…`; part of the storage format since version 1. Programs pass
+/// Stored beside the owner in every store, as `h=… p=… s=… t=… x=… e=… k=…`; part of the storage format since version 1. Programs pass
 /// over fields that they do not know.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Note(Box<str>);
@@ -46,6 +46,12 @@ impl Note {
     #[must_use]
     pub fn of_election(self) -> Self {
         Self((self.0.into_string() + " e=1").into())
+    }
+
+    /// The note of a lock whose key is sensitive, so that a process that breaks the hold keeps the key out of its log too.
+    #[must_use]
+    pub fn of_sensitive(self) -> Self {
+        Self((self.0.into_string() + " k=1").into())
     }
 
     /// Reads a note back. Anything is taken, also what another release or a stranger wrote: it is only shown.
@@ -94,6 +100,12 @@ impl Note {
     #[must_use]
     pub fn is_election(&self) -> bool {
         self.field("e=").is_some()
+    }
+
+    /// Whether the holder wants the key in no log.
+    #[must_use]
+    pub fn is_sensitive(&self) -> bool {
+        self.field("k=").is_some()
     }
 
     /// The host and the process, `web-3:4711`. A foreign client's text is shown as it is.
@@ -192,6 +204,9 @@ mod tests {
         assert_eq!(read.since_ms(), Some(17));
         assert_eq!(read.trace(), Some("4bf9"));
         assert!(read.host().is_some_and(|host| !host.is_empty()));
+        assert!(!read.is_election() && !read.is_sensitive());
+        let read = Note::from_stored(note.of_election().of_sensitive().as_str());
+        assert!(read.is_election() && read.is_sensitive() && read.trace() == Some("4bf9"), "{read}");
     }
 
     #[test]

@@ -13,9 +13,10 @@ mod queue;
 mod site;
 mod sync;
 
+pub use api::break_hold::BreakHold;
 pub use api::catalogue::{Explained, SiteInfo, Unusable, sites};
 pub use api::elect::{Candidates, Election, Leader, LeaderWatch, Leadership, SeenLeader};
-pub use api::inspect::{BreakHold, HeldLock, ListedLock, Locks, LocksPage};
+pub use api::inspect::{HeldLock, ListedLock, Locks, LocksPage};
 pub use api::key_of::{key_of, key_of_blocking, keys_of};
 pub use api::lock::{Lock, LockAll};
 pub use api::optimistic::Conflict;

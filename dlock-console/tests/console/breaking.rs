@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
-use dlock::Registry;
+use dlock::backends::memory::Memory;
+use dlock::{Key, Registry};
+use dlock_testkit::{Log, wait_until};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -65,6 +67,41 @@ async fn a_hold_is_broken_by_an_operator_with_a_reason() {
     assert_eq!((status, &said["broken"]), (StatusCode::OK, &json!(true)));
     let lost = guard.release().await.unwrap_err().to_string();
     assert!(lost.contains("alice@") && lost.contains("web-3 hangs"), "{lost}");
+}
+
+/// A service says at its own lock that the key is sensitive. The page knows nothing of it.
+#[tokio::test]
+async fn the_log_of_a_break_names_the_lock_and_hides_a_sensitive_key() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).init();
+    let store = Memory::new();
+    let [service, registry] = [Registry::new(), Registry::new()];
+    service.install("main", store.clone()).unwrap();
+    registry.install("main", store).unwrap();
+    let opened = opened(&registry).await;
+    let guards = [
+        service.lock(Key::text("patient:").value("Ann Lee")).name("ward").sensitive().acquire().await.unwrap(),
+        service.lock(Key::text("room:").value(&17)).name("ward").acquire().await.unwrap(),
+    ];
+    for held in service.held() {
+        let (name, id) = (held.key.as_str(), held.id.to_string());
+        let order = json!({ "store": "main", "name": name, "hold": id, "why": "web-3 hangs" });
+        assert_eq!(opened.post(Some("alice"), &order).await.0, StatusCode::OK);
+        let line = || {
+            log.text().lines().find(|line| line.contains("has broken a hold") && line.contains(&id)).map(String::from)
+        };
+        wait_until("the line about the break", async || line().is_some()).await.unwrap();
+        // printf %s 'patient:<Ann%20Lee>' | sha256sum | cut -c1-16
+        let key = if name.contains("patient") { "key=sha256:3bb76becbc2ab99e" } else { "key=dl1:default:room:<17>" };
+        assert!(
+            line().is_some_and(|line| line.contains(key) && line.contains("name=\"ward\"")),
+            "{line:?}",
+            line = line()
+        );
+    }
+    assert!(!log.text().contains("patient"), "{}", log.text());
+    drop(guards);
 }
 
 #[tokio::test]

@@ -139,6 +139,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let note =
         Note::new(pid, request.noted.as_deref().unwrap_or(label.name()), shared.clock.wall_ms(), trace.as_deref());
     let note = if request.options.election { note.of_election() } else { note };
+    let note = if request.options.sensitive { note.of_sensitive() } else { note };
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
     claim.mode = request.options.mode;

@@ -6,6 +6,7 @@
 //! May know everything below. Nothing in the engine may know it.
 
 pub(crate) mod blocking;
+pub(crate) mod break_hold;
 pub(crate) mod catalogue;
 pub(crate) mod connect;
 pub(crate) mod elect;
