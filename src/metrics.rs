@@ -61,7 +61,8 @@
 //!
 //! The counters are exact: each call, each hold and each request is counted once, by its end. A process that is killed takes
 //! the counts since the exporter's last answer with it. Events of dlock's own thread come through a queue of 4096; what does
-//! not fit is counted in `dlock_dropped_events_total`.
+//! not fit is counted in `dlock_dropped_events_total`. After that a gauge of what is held or led may stay wrong, because an end
+//! may be missing.
 //!
 //! Install the exporter first: what the `metrics` crate gives out before that counts nothing.
 //!

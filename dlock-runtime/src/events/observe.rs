@@ -19,6 +19,7 @@ use dlock_store::{background, drop_elsewhere, is_ours, line};
 use crate::events::event::Event;
 use crate::events::line_limit::{Kind, LineLimit, Put};
 use crate::events::lines::{self, OutageLine};
+use crate::events::observer_list::Observers;
 use crate::events::outage_log::{Failed, OutageLog, Why};
 use crate::events::store_event::StoreEvent;
 use crate::site::{Label, StoreLabel};
@@ -64,7 +65,7 @@ pub(crate) struct Events {
     observers: Observers,
     panics: AtomicU64,
     /// The number of events that were dropped, because the observers' thread was too slow.
-    dropped: AtomicU64,
+    dropped: Arc<AtomicU64>,
     observers_thread: OnceLock<Option<SyncSender<Told>>>,
     outages: OutageLog,
     limit: LineLimit,
@@ -82,7 +83,7 @@ impl Events {
             clock: clock.clone(),
             observers: Observers::default(),
             panics: AtomicU64::new(0),
-            dropped: AtomicU64::new(0),
+            dropped: Arc::default(),
             observers_thread: OnceLock::new(),
             outages: OutageLog::default(),
             limit: LineLimit::default(),
@@ -299,6 +300,20 @@ impl Events {
         }
     }
 
+    /// The log lacks the lines of these events too.
+    fn tell_of_dropped(self: &Arc<Self>) {
+        let dropped = self.dropped.clone();
+        self.in_turn(&"".into(), ("events dropped", ""), move |told| {
+            if told.is_some() {
+                let events = dropped.load(Ordering::Relaxed);
+                tracing::warn!(
+                    target: "dlock", events,
+                    "an observer or the log is too slow, so this process has left out so many events and their lines"
+                );
+            }
+        });
+    }
+
     fn start(self: &Arc<Self>) -> Option<SyncSender<Told>> {
         let (sender, receiver) = sync_channel::<Told>(4096);
         // Weak, so that the thread ends with its registry.
@@ -313,35 +328,11 @@ impl Events {
                 if dropped > known {
                     events.each(|observer| observer.on_dropped(dropped - known));
                     known = dropped;
+                    events.tell_of_dropped();
                 }
             }
         };
         std::thread::Builder::new().name("dlock-events".into()).spawn(run).ok().map(|_| sender)
-    }
-}
-
-/// A list to which observers are only added. Each event reads it without a lock and without a copy.
-#[derive(Default)]
-struct Observers(OnceLock<Box<Node>>);
-
-struct Node {
-    observer: Arc<dyn Observer>,
-    next: Observers,
-}
-
-impl Observers {
-    fn all(&self) -> impl Iterator<Item = &Arc<dyn Observer>> {
-        std::iter::successors(self.0.get(), |node| node.next.0.get()).map(|node| &node.observer)
-    }
-
-    fn add(&self, observer: Arc<dyn Observer>) {
-        let (mut end, mut node) = (self, Box::new(Node { observer, next: Self::default() }));
-        // Another thread may add one too.
-        while let Err(refused) = end.0.set(node) {
-            node = refused;
-            let Some(before) = end.0.get() else { return };
-            end = &before.next;
-        }
     }
 }
 

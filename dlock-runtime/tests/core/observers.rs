@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dlock_runtime::{Event, Key, Label, Mode, Observer, Wait};
+use tracing::Level;
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, full, held_and_awaited, poll_once, test, until};
+use crate::user_code::layer::{Does, Layer, Line};
 
 #[test]
 fn every_event_comes_with_the_template_and_never_with_a_key() {
@@ -205,6 +207,8 @@ impl Observer for Dropped {
 fn events_that_a_blocked_observer_misses_are_counted_and_bounded() {
     test(async {
         let world = World::new();
+        // The lines without a store.
+        Layer::meets("", Does::Nothing);
         let (go, wait) = std::sync::mpsc::channel();
         world.registry.observe(Blocks(Mutex::new(wait), Arc::default()));
         let told = Arc::<AtomicU64>::default();
@@ -223,6 +227,9 @@ fn events_that_a_blocked_observer_misses_are_counted_and_bounded() {
         drop(guards);
         let all_are_told = || told.load(Ordering::SeqCst) == world.registry.observer_trouble().1;
         until("the observers hear how many events they lack", all_are_told).await;
+        let is_warning =
+            |(line, _, level): &Line| *level == Level::WARN && line.contains("has left out so many events");
+        until("a line about it", || Layer::lines("").iter().any(is_warning)).await;
     });
 }
 
