@@ -1,8 +1,11 @@
 //! The return types of annotated functions: each must be able to say that the body did not run.
 
+use std::sync::Arc;
+
 use dlock_contract::{Error, ErrorKind};
 use dlock_store::{Seldom, line};
 
+use crate::acquire::thread_registry;
 use crate::api::key_of;
 
 /// The outcome of an annotated call. [`LockReturn`] and [`SkipReturn`] turn it into the function's return value.
@@ -199,17 +202,26 @@ pub trait Skipped: Sized {
     fn skipped() -> Self;
 
     /// That value. The type cannot carry the error, so the log has it: once a minute for each text, store and kind of error, since in
-    /// an outage all calls fail. The level debug has each one.
+    /// an outage all calls fail. It is one of the lines of the store, of which there is one a second. The level debug has each one.
     #[doc(hidden)]
-    fn untold(error: &Error, what: &str) -> Self {
+    fn untold(error: &Error, what: &'static str) -> Self {
         static TOLD: Seldom = Seldom::new();
         if !key_of::is_key_query() {
-            let is_told = TOLD.passes(format!("{what} {} {:?}", error.kind().as_str(), error.backend()));
-            let (error, what) = (error.to_string(), what.to_owned());
-            line(move || match is_told {
-                true => tracing::error!(target: "dlock", %error, "{what}"),
-                false => tracing::debug!(target: "dlock", %error, "{what}"),
-            });
+            let kind = (what, error.kind().as_str());
+            let is_told = TOLD.passes(format!("{kind:?} {:?}", error.backend()));
+            let (backend, error) = (error.backend().map(Arc::<str>::from), error.to_string());
+            let store = backend.clone().unwrap_or_default();
+            let write = move |told: Option<u64>| match told {
+                Some(left_out) => {
+                    let left_out = Some(left_out).filter(|count| *count > 0);
+                    tracing::error!(target: "dlock", backend = backend.as_deref(), left_out, %error, "{what}");
+                }
+                None => tracing::debug!(target: "dlock", backend = backend.as_deref(), %error, "{what}"),
+            };
+            match is_told {
+                true => thread_registry::here().shared().events.in_turn(&store, kind, write),
+                false => line(move || write(None)),
+            }
         }
         Self::skipped()
     }

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use dlock_contract::{Backend, Error};
 use dlock_memory::Memory;
-use dlock_runtime::{Key, Retry, Wait};
+use dlock_runtime::__private::{Ran, Skip, SkipReturn};
+use dlock_runtime::{Clock, Key, Registry, Retry, Wait};
 use tracing::Level;
 
 use crate::support::{Faulty, MS, Op, SECOND, Step, World, calm, test, until};
-use crate::user_code::layer::{Does, Layer};
+use crate::user_code::layer::{Does, Layer, Line};
 
 fn warnings(store: &str) -> Vec<String> {
     Layer::lines(store).into_iter().filter(|(.., level)| *level <= Level::WARN).map(|(line, ..)| line).collect()
@@ -133,6 +135,31 @@ fn calls_that_are_wrong_have_one_line_a_second_whatever_is_wrong_with_them() {
         until("a line of each kind", || kinds.iter().all(is_told)).await;
         let told = warnings(store);
         assert!((3..=6).contains(&told.len()), "five seconds: {told:?}");
+    });
+}
+
+/// As the call of a function that returns nothing. Such a call uses the global registry, and so the machine's clock.
+#[test]
+fn an_error_that_a_function_cannot_return_waits_for_its_turn_among_the_lines_of_the_store() {
+    test(async {
+        let store = "a store whose functions return nothing";
+        let failing = Faulty::around(&Memory::new(), &Clock::system(), |_| {});
+        failing.always(Op::Acquire, Step::Fail);
+        Registry::global().install(store, failing).unwrap();
+        Layer::meets(store, Does::Nothing);
+        let began = Instant::now();
+        let call = Registry::global().lock("k").backend(store).wait(Wait::None);
+        let error = call.acquire().await.unwrap_err();
+        <() as SkipReturn>::from_ran(Ran::Failed(error), Skip { busy: true, outage: false });
+        let untold = |level| {
+            let is_untold = |(line, _, of): &&Line| *of == level && line.contains("did not run to its end");
+            Layer::lines(store).iter().filter(is_untold).count()
+        };
+        let at_once = untold(Level::ERROR);
+        assert!(at_once == 0 || began.elapsed() > SECOND, "{:?}", warnings(store));
+        until("the line", || untold(Level::ERROR) == 1).await;
+        let told = warnings(store);
+        assert!(told.len() == 2 && told[0].starts_with("the store fails"), "{told:?}");
     });
 }
 
