@@ -92,12 +92,40 @@ fn an_internal_error_is_logged_once_at_its_conversion_and_a_busy_lock_is_not() {
         // Other lines tell of a loss. But no other line tells of a hold that was used wrongly.
         let [lost, misused] = [LossCause::Deadline, LossCause::LeftBody].map(ErrorKind::Lost);
         let of_the_store = [ErrorKind::Outage, ErrorKind::PermissionDenied, lost];
-        for kind in [ErrorKind::KeyConflict, misused, ErrorKind::Busy].into_iter().chain(of_the_store) {
-            let _ = Error::new(kind.clone(), "the words of axum").with_key("stock:<7>").into_response();
+        for kind in [ErrorKind::KeyConflict, misused, ErrorKind::Busy].into_iter().chain(of_the_store.clone()) {
+            let _ = Error::new(kind, "the words of axum").with_key("stock:<7>").into_response();
+        }
+        // Of one kind there is one line in a second.
+        for kind in
+            [ErrorKind::CorruptState, ErrorKind::FenceRegression, ErrorKind::Busy].into_iter().chain(of_the_store)
+        {
             let _ = tonic::Status::from(Error::new(kind, "the words of tonic").with_key("stock:<7>"));
         }
     });
     let text = log.text();
     assert!(text.lines().count() == 4 && text.matches("stock:<7>").count() == 4, "{text}");
     assert!(["axum", "tonic"].iter().all(|of| text.matches(&format!("the words of {of}")).count() == 2), "{text}");
+}
+
+/// A client may ask for it hundreds of times a second.
+#[test]
+fn many_internal_errors_of_one_kind_are_one_line_a_second() {
+    use axum::response::IntoResponse;
+
+    let log = dlock_testkit::Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::DEBUG).with_writer(move || writer.clone()).finish();
+    let began = std::time::Instant::now();
+    tracing::subscriber::with_default(subscriber, || {
+        for _ in 0..300 {
+            let _ = Error::new(ErrorKind::SchemaMismatch, "the words of axum").into_response();
+        }
+    });
+    let seconds = began.elapsed().as_secs();
+    let text = log.text();
+    let of =
+        |level: &str| text.lines().filter(|line| line.contains(level) && line.contains("the words of axum")).count();
+    assert!((1..=1 + seconds).contains(&(of(" ERROR ") as u64)), "{seconds} s: {text}");
+    assert_eq!(of(" ERROR ") + of(" DEBUG "), 300);
 }

@@ -10,11 +10,40 @@
 //!
 //! `Retry-After` is in whole seconds: [`Error::retry_after`], so 5 at most, and 1 if the store reports no time. The
 //! answer to the client has neither the key nor the backend. The log has both, with the error's own words: at the level
-//! error for an internal error, else at the level debug. A lost lock and a failing store have lines of their own
-//! already, so their answers are logged at the level debug too.
+//! error for an internal error, else at the level debug. Of many internal errors of one kind, one in a second has the level error and
+//! says how many were `left_out` before it. A lost lock and a failing store have lines of their own already, so their answers are
+//! logged at the level debug too.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::error::panics::caught;
 use crate::error::{Error, ErrorKind, LossCause};
+
+/// The internal errors of each kind: a client that calls a broken handler again and again must not fill the log.
+static INTERNAL: Told = Told(Mutex::new(BTreeMap::new()));
+
+/// The time between two lines of the level error of one kind.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// When a line of each kind and cause was written last, and how many were left out since.
+struct Told(Mutex<BTreeMap<(&'static str, &'static str), (Instant, u64)>>);
+
+impl Told {
+    /// How many lines were left out before this one; `None` if this one is left out too.
+    fn passes(&self, error: &ErrorKind, now: Instant) -> Option<u64> {
+        let cause = if let ErrorKind::Lost(cause) = error { cause.as_str() } else { "" };
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match told.get_mut(&(error.as_str(), cause)) {
+            Some((last, left_out)) if now.saturating_duration_since(*last) < LINE_INTERVAL => {
+                *left_out += 1;
+                None
+            }
+            _ => Some(told.insert((error.as_str(), cause), (now, 0)).map_or(0, |(_, left_out)| left_out)),
+        }
+    }
+}
 
 /// The failures that a client of a service can tell apart. Each has its own text.
 enum Failure {
@@ -48,11 +77,16 @@ impl Failure {
             ErrorKind::Lost(cause) => matches!(cause, LossCause::LeftBody | LossCause::Released),
             _ => matches!(failure, Self::Fault),
         };
+        let told = if is_news { INTERNAL.passes(error.kind(), Instant::now()) } else { None };
         let error = error.to_string();
         // At once: a handler of the service answers, and no thread of ours.
-        caught(|| match is_news {
-            true => tracing::error!(target: "dlock", error, "a request is answered with an internal error"),
-            false => tracing::debug!(target: "dlock", error, "a request is answered with an error of a lock"),
+        caught(|| match (is_news, told) {
+            (_, Some(left_out)) => {
+                let left_out = Some(left_out).filter(|count| *count > 0);
+                tracing::error!(target: "dlock", error, left_out, "a request is answered with an internal error");
+            }
+            (true, None) => tracing::debug!(target: "dlock", error, "a request is answered with an internal error"),
+            (false, None) => tracing::debug!(target: "dlock", error, "a request is answered with an error of a lock"),
         });
         failure
     }
@@ -105,5 +139,23 @@ impl From<Error> for tonic::Status {
         // The source is for the server's own log. It is not sent to the client.
         status.set_source(std::sync::Arc::new(error));
         status
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_second_has_one_line_of_a_kind_and_the_next_one_counts_the_others() {
+        let (told, start) = (Told(Mutex::default()), Instant::now());
+        let passes = |error: &ErrorKind, ms: u64| told.passes(error, start + Duration::from_millis(ms));
+        let [misused, released] = [LossCause::LeftBody, LossCause::Released].map(ErrorKind::Lost);
+        for kind in [&ErrorKind::KeyConflict, &misused, &released] {
+            assert_eq!(passes(kind, 0), Some(0));
+        }
+        assert!((1..1000).step_by(3).all(|ms| passes(&misused, ms).is_none()));
+        assert_eq!(passes(&misused, 1000), Some(333));
+        assert_eq!((passes(&misused, 1999), passes(&misused, 2000), passes(&released, 2000)), (None, Some(1), Some(0)));
     }
 }
