@@ -58,10 +58,10 @@ pub(crate) fn acquire_sync(request: Request, keys: Keys) -> Result<Guards> {
 /// hears of the loss in any case.
 #[doc(hidden)]
 pub fn hold_sync<T>(guards: Guards, judge: Option<fn(&T) -> bool>, body: impl FnOnce() -> T) -> Ran<T> {
-    if let Err(loss) = guards.check() {
-        return Ran::Lost(loss, None);
-    }
-    let output = guards.inside(body);
+    let output = match guards.begin(body) {
+        Ok(output) => output,
+        Err(loss) => return Ran::Lost(loss, None),
+    };
     if let Err(loss) = guards.check() {
         return Ran::Lost(loss, Some(output));
     }

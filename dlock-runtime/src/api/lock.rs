@@ -196,7 +196,7 @@ impl Lock {
         let held = Held::clone(&guard);
         let guards = Guards::one(guard);
         // The closure runs before it gives its future. That part belongs to the body too.
-        let body = guards.inside(|| body(held));
+        let body = guards.begin(|| body(held))?;
         result(Run::holding(&options, guards, body).await)
     }
 
@@ -218,7 +218,7 @@ impl Lock {
         let guard = self.acquire_for_body().await.map_err(E::carry)?;
         let held = Held::clone(&guard);
         let guards = Guards::one(guard);
-        let body = guards.inside(|| body(held));
+        let body = guards.begin(|| body(held)).map_err(E::carry)?;
         let run = Run::holding(&options, guards, body);
         LockReturn::from_ran(run.judged_by(|output| output.is_ok()).await)
     }

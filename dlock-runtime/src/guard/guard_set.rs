@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dlock_contract::{Batch, Error, LossCause, Result};
+use dlock_store::engine::simulation::planted;
 
 use crate::guard::held::Held;
 use crate::guard::holds::Holds;
@@ -188,6 +189,18 @@ impl Guards {
         if let Some(succeeded) = succeeded {
             self.note_end(succeeded);
         }
+    }
+
+    /// Runs a body, or the closure that makes one. No body begins without its lock: the grant may have expired before the caller
+    /// was polled, or while an observer heard of it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first lock that is not held any more; the body is dropped then.
+    pub(crate) fn begin<T>(&self, body: impl FnOnce() -> T) -> Result<T> {
+        if !planted("no check before a body") {
+            self.check()?;
+        }
+        Ok(self.inside(body))
     }
 
     /// Runs the body, or a part of it, inside of these holds, and notes a failure if it panics. The drop of the guards is too

@@ -13,6 +13,7 @@
 mod abandon;
 mod acquire;
 mod batch;
+mod begins;
 mod blocking;
 mod body_runs_on;
 mod cancel;

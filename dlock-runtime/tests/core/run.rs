@@ -57,8 +57,11 @@ fn ok_of_a_body_whose_lock_was_lost_becomes_lost() {
         let world = World::new();
         let clock = world.clock.clone();
         // The body never awaits, so it runs to its end, but not in time.
-        let error = world.lock("k").renew(Renew::Off).run(|_| async move { clock.advance(30 * SECOND) }).await;
-        assert_eq!(error.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Deadline));
+        let run = world.lock("k").renew(Renew::Off).run(|_| async move { clock.advance(30 * SECOND) });
+        let error = run.await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
+        let text = "its time was over before the work, and it is not renewed; give it a longer `at_most`";
+        assert!(error.to_string().contains(text), "{error}");
     });
 }
 
@@ -73,7 +76,7 @@ fn ok_of_a_body_whose_lock_the_store_has_given_away_becomes_lost() {
 }
 
 /// The expansion of an annotated function, on the global registry and its clock.
-fn annotated<T: LockReturn>(
+pub(crate) fn annotated<T: LockReturn>(
     key: &'static str,
     ttl: Duration,
     body: impl Future<Output = T>,
@@ -104,7 +107,7 @@ fn site(template: &'static str, options: Options) -> &'static Site {
 /// The global registry is shared by the tests of this file.
 static STORE: LazyLock<Memory> = LazyLock::new(Memory::new);
 
-fn install() {
+pub(crate) fn install() {
     let _ = dlock_runtime::install("run", STORE.clone());
 }
 

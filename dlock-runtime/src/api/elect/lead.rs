@@ -72,13 +72,17 @@ async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> 
                 failed = 0;
                 let leader = Leader::clone(&leadership);
                 let (guards, body) = (Guards::one(leadership.guard), &mut body);
-                let body = guards.inside(move || body(leader));
-                let mut run = Run::holding(election.lock.options(), guards, body);
-                let ran = match shared.shutdown.or(&mut run).await {
-                    Ok(ran) => ran,
-                    // The body has come to its end, and what it has done must not be forgotten.
-                    Err(_) if run.is_releasing() => run.await,
-                    Err(closed) => return Err(closed),
+                let ran = match guards.begin(move || body(leader)) {
+                    Ok(body) => {
+                        let mut run = Run::holding(election.lock.options(), guards, body);
+                        match shared.shutdown.or(&mut run).await {
+                            Ok(ran) => ran,
+                            // The body has come to its end, and what it has done must not be forgotten.
+                            Err(_) if run.is_releasing() => run.await,
+                            Err(closed) => return Err(closed),
+                        }
+                    }
+                    Err(lost) => Ran::Lost(lost, None),
                 };
                 match ran {
                     Ran::Done(output) => return Ok(output),
