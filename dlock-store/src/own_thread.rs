@@ -47,6 +47,7 @@ pub fn background_of(pid: u32) -> Result<&'static Background> {
         return Ok(simulated);
     }
     let start = || {
+        library_lines::prepare();
         let first = |runtime: &_| {
             foreign::learn_wakers(runtime);
             becomes_ours();

@@ -66,3 +66,4 @@ mod turns;
 mod unpolled;
 mod unpolled_later;
 mod user_code;
+mod wakers;

@@ -1,21 +1,19 @@
-//! Code of the user's that comes to our thread: layers of `tracing`, wakers, observers and hooks that block, panic, or are
-//! dropped slowly. It runs elsewhere, and all other locks go on.
+//! Code of the user's that comes to our thread: layers of `tracing`, observers and hooks that block, panic, or are dropped
+//! slowly. It runs elsewhere, and all other locks go on. The tests of wakers are in `wakers`.
 
-use std::future::{Future, pending};
-use std::pin::Pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::Poll;
 
-use dlock_contract::{Backend, RunsOn};
+use dlock_contract::Backend;
 use dlock_memory::Memory;
-use dlock_runtime::{Clock, Event, Guard, Held, Label, Observer, Registry};
+use dlock_runtime::{Event, Guard, Label, Observer, Registry};
 use dlock_store::background;
-use futures::FutureExt;
 use tracing::Level;
 
 use self::layer::{Does, Layer, Line};
-use crate::support::{Faulty, LONG, MS, Offers, Op, SECOND, Step, World, calm, full, test, until};
+use crate::support::{Faulty, Op, SECOND, Step, World, calm, test, until};
+use crate::wakers::{heard, thread_name};
 
 /// The layer of the whole program. Each test tells it what to do with the lines about one store.
 pub(crate) mod layer {
@@ -24,6 +22,7 @@ pub(crate) mod layer {
 
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::Interest;
     use tracing::{Event, Level, Metadata, Subscriber};
 
     pub(crate) enum Does {
@@ -36,6 +35,9 @@ pub(crate) mod layer {
     /// The text, the thread on which it came, and the level.
     pub(crate) type Line = (String, String, Level);
     pub(crate) type Lines = Vec<Line>;
+
+    /// The target of each place that was shown to the layer, and the thread on which that happened.
+    static REGISTERED: Mutex<Vec<(&str, String)>> = Mutex::new(Vec::new());
 
     static STORES: LazyLock<Mutex<HashMap<&'static str, (Does, Lines)>>> = LazyLock::new(Mutex::default);
 
@@ -51,6 +53,12 @@ pub(crate) mod layer {
         /// The lines about a store.
         pub(crate) fn lines(store: &str) -> Lines {
             STORES.lock().unwrap()[store].1.clone()
+        }
+
+        /// The threads on which places with this target were shown to the layer.
+        pub(crate) fn registered_on(target: &str) -> Vec<String> {
+            let registered = REGISTERED.lock().unwrap();
+            registered.iter().filter(|(of, _)| *of == target).map(|(_, thread)| thread.clone()).collect()
         }
     }
 
@@ -72,7 +80,7 @@ pub(crate) mod layer {
         fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
             match field.name() {
                 "message" => self.message = format!("{value:?}"),
-                name @ ("kind" | "left_out") => self.of += &format!(" {name}={value:?}"),
+                name @ ("kind" | "left_out" | "finding") => self.of += &format!(" {name}={value:?}"),
                 _ => {}
             }
         }
@@ -81,6 +89,11 @@ pub(crate) mod layer {
     impl Subscriber for Layer {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
             ["dlock", "a library", "zookeeper_client"].iter().any(|known| metadata.target().starts_with(known))
+        }
+        fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+            let thread = std::thread::current().name().unwrap_or_default().to_owned();
+            REGISTERED.lock().unwrap().push((metadata.target(), thread));
+            if self.enabled(metadata) { Interest::always() } else { Interest::never() }
         }
         fn new_span(&self, _: &Attributes<'_>) -> Id {
             Id::from_u64(1)
@@ -171,6 +184,30 @@ fn a_layer_that_panics_costs_one_line_and_no_renewal() {
     });
 }
 
+/// Waits until our thread has a subscriber of its own.
+async fn our_thread_is_apart() {
+    let apart = || background().unwrap().run(async { tracing::dispatcher::get_default(|now| !now.is::<Layer>()) });
+    while !apart().await.unwrap() {
+        calm().await;
+    }
+}
+
+/// A layer may block where it is shown a place of the program, too. Those of libraries are shown where they write first.
+#[test]
+fn no_place_of_ours_is_shown_to_a_layer_on_our_thread() {
+    test(async {
+        let store = "a layer that is shown our places";
+        let (world, _, kept, failing) = failed(store, Does::Nothing).await;
+        world.pass(240 * SECOND).await;
+        lines_come(store).await;
+        our_thread_is_apart().await;
+        let threads = Layer::registered_on("dlock");
+        assert!(!threads.is_empty() && !threads.iter().any(|thread| thread == "dlock"), "{threads:?}");
+        kept.check().unwrap();
+        failing.check().unwrap();
+    });
+}
+
 /// As the task of a client library does that drives a connection there.
 #[test]
 fn a_line_that_a_library_writes_on_our_thread_delays_no_renewal() {
@@ -179,6 +216,7 @@ fn a_line_that_a_library_writes_on_our_thread_delays_no_renewal() {
         let (store, zookeeper) = ("a library whose lines block", "zookeeper_client::session");
         Layer::meets(zookeeper, Does::Nothing);
         let (world, _, kept, _) = failed(store, Does::Block(Arc::new(Mutex::new(blocked)))).await;
+        our_thread_is_apart().await;
         background().unwrap().spawn(async move {
             tracing::debug!(target: "a library whose lines block", backend = store, "not of interest");
             for _ in 0..2 {
@@ -204,129 +242,6 @@ fn a_line_that_a_library_writes_on_our_thread_delays_no_renewal() {
         assert!(all.iter().any(|(line, ..)| line.contains("failures=2")), "{all:?}");
         assert!(!all.iter().any(|(line, ..)| line.contains("not of interest")), "{all:?}");
     });
-}
-
-/// A waker of an executor that dlock knows nothing of.
-struct Foreign {
-    /// Panics, or blocks until the other end is dropped.
-    blocks: Option<Arc<Mutex<Receiver<()>>>>,
-    woken_on: Sender<String>,
-}
-
-fn thread_name() -> String {
-    std::thread::current().name().unwrap_or_default().to_owned()
-}
-
-impl Wake for Foreign {
-    fn wake(self: Arc<Self>) {
-        let _ = self.woken_on.send(thread_name());
-        match &self.blocks {
-            None => panic!("a waker that panics"),
-            Some(go) => drop(go.lock().unwrap().recv()),
-        }
-    }
-}
-
-type Waiting = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// A caller that waits, and what lets our thread wake it.
-type Way = (&'static str, Waiting, Waiting);
-
-/// Every way in which a caller waits for our thread.
-async fn ways(world: &World) -> Vec<Way> {
-    let on_own_thread = |offers: &mut Offers| offers.runs_on = RunsOn::OwnThread;
-    let own = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, on_own_thread);
-    world.registry.install("own", own.clone()).unwrap();
-    let mut ways: Vec<Way> = Vec::new();
-    for key in ["a guard", "a body", "a list", "an election"] {
-        let guard = world.lock(key).acquire().await.unwrap();
-        let lock = world.lock(key).wait(LONG);
-        let waits: Waiting = match key {
-            "a guard" => Box::pin(async move { drop(lock.acquire().await) }),
-            "a body" => Box::pin(async move { drop(lock.run(|_| async {}).await) }),
-            "a list" => {
-                let locks = world.registry.lock_all([key, "its second"]).wait(LONG);
-                Box::pin(async move { drop(locks.acquire().await) })
-            }
-            _ => {
-                let election = world.registry.elect(key);
-                Box::pin(async move { drop(election.campaign().await) })
-            }
-        };
-        // Our thread releases it, and passes the turn on.
-        ways.push((key, waits, Box::pin(async move { drop(guard) })));
-    }
-    let (memory, clock) = (world.memory.clone(), world.clock.clone());
-    let lose = async move {
-        memory.forget(&full("a body's loss"));
-        clock.advance(11 * SECOND);
-    };
-    let body = world.lock("a body's loss").run(|_| pending::<()>());
-    ways.push(("a body's loss", Box::pin(async move { drop(body.await) }), Box::pin(lose)));
-    let broken = world.lock("a loss").acquire().await.unwrap();
-    let handle = Held::clone(&broken);
-    let (memory, confirm) = (world.memory.clone(), world.clock.clone());
-    let lose = async move {
-        memory.forget(&full("a loss"));
-        confirm.advance(11 * SECOND);
-        std::mem::forget(broken);
-    };
-    ways.push(("a loss", Box::pin(async move { drop(handle.lost().await) }), Box::pin(lose)));
-    own.next(Op::Acquire, [Step::Late(SECOND)]);
-    let (request, later) = (world.lock("a request").backend("own"), world.clock.clone());
-    let answer = async move {
-        loop {
-            later.advance(MS);
-            calm().await;
-        }
-    };
-    ways.push(("a request", Box::pin(async move { drop(request.acquire().await) }), Box::pin(answer)));
-    let clock = Clock::system();
-    let sleep = async move { clock.sleep_until(clock.now().after(MS)).await };
-    ways.push(("a sleep", Box::pin(sleep), Box::pin(async {})));
-    ways
-}
-
-async fn wakers_run_on_other_threads(blocks: Option<Arc<Mutex<Receiver<()>>>>) {
-    let world = World::new();
-    let kept = world.lock("kept").acquire().await.unwrap();
-    for (name, mut waits, wake) in ways(&world).await {
-        let (woken_on, told) = channel();
-        let waker = Waker::from(Arc::new(Foreign { blocks: blocks.clone(), woken_on }));
-        assert!(waits.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "{name}");
-        let thread = tokio::select! {
-            thread = heard(&told, name) => thread,
-            () = wake.then(|()| pending()) => unreachable!("for ever"),
-        };
-        assert_ne!(thread, "dlock", "{name}");
-        drop(waits);
-        // Our thread goes on.
-        calm().await;
-    }
-    world.pass(120 * SECOND).await;
-    kept.check().unwrap();
-}
-
-async fn heard(told: &Receiver<String>, what: &str) -> String {
-    let mut heard = None;
-    until(what, || {
-        heard = heard.take().or_else(|| told.try_recv().ok());
-        heard.is_some()
-    })
-    .await;
-    heard.unwrap()
-}
-
-#[test]
-fn a_waker_that_panics_runs_on_another_thread() {
-    test(wakers_run_on_other_threads(None));
-}
-
-#[test]
-fn a_waker_that_blocks_runs_on_another_thread() {
-    let (go, blocked) = channel();
-    test(wakers_run_on_other_threads(Some(Arc::new(Mutex::new(blocked)))));
-    drop(go);
 }
 
 /// Tells where it is dropped, and blocks there until the other end is dropped.

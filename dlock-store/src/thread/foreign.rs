@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 
-use dlock_contract::Result;
 use dlock_contract::engine::caught;
+use dlock_contract::{Origin, Result};
 use once_cell::sync::OnceCell;
 
 use crate::thread::background::{Background, is_ours};
@@ -42,7 +42,9 @@ pub fn poll_guarded<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>)
     let is_harmless = |waker: &Waker| {
         HARMLESS.get().is_some_and(|known| known.iter().any(|known| std::ptr::eq(*known, waker.vtable())))
     };
-    if is_ours() || is_harmless(cx.waker()) {
+    // The waker of a task in a `LocalSet` is tokio's, and wakes the executor that polls the set. Without a runtime that is the
+    // user's. One that has entered a runtime cannot be told from tokio's own.
+    if is_ours() || is_harmless(cx.waker()) && Origin::here().is_some() {
         return poll(cx);
     }
     let waker = Waker::from(Arc::new(ForeignWaker(cx.waker().clone())));

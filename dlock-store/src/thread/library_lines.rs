@@ -9,7 +9,10 @@
 
 use std::cell::RefCell;
 use std::fmt::{Debug, Write};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use dlock_contract::engine::caught;
 use tracing::dispatcher::{DefaultGuard, Dispatch, has_been_set, set_default};
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -17,19 +20,36 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
-use crate::thread::background::is_ours;
+use crate::thread::background::{aside, is_ours};
 use crate::thread::log::{Seldom, line};
 
-/// On our thread: keeps the layers of the program away from it, once there are any. Without layers, lines may go to the crate
-/// `log`, and a subscriber would end that for the whole program.
+/// The subscriber of our thread.
+static OF_OUR_THREAD: OnceLock<Dispatch> = OnceLock::new();
+
+/// Makes the subscriber of our thread, once the program has layers. Not on our thread, since the layers are shown all places of the
+/// program that write lines. Without layers, lines may go to the crate `log`, and a subscriber would end that for the whole program.
+pub(crate) fn prepare() {
+    if has_been_set() {
+        caught(|| OF_OUR_THREAD.get_or_init(|| Dispatch::new(ToLogThread)));
+    }
+}
+
+/// On our thread: keeps the layers of the program away from it, once there are any.
 pub(crate) fn keep_layers_away() {
     thread_local!(static KEPT: RefCell<Option<DefaultGuard>> = const { RefCell::new(None) });
-    if has_been_set() && is_ours() {
+    static IS_ASKED_FOR: AtomicBool = AtomicBool::new(false);
+    if !has_been_set() || !is_ours() {
+        return;
+    }
+    if let Some(ours) = OF_OUR_THREAD.get() {
         let keep = |kept: &RefCell<Option<_>>| {
-            kept.borrow_mut().get_or_insert_with(|| set_default(&Dispatch::new(ToLogThread)));
+            kept.borrow_mut().get_or_insert_with(|| set_default(ours));
         };
         // Gone when the process ends.
         let _ = KEPT.try_with(keep);
+    } else if !IS_ASKED_FOR.swap(true, Ordering::Relaxed) {
+        // The program has got its layers after our thread. It is woken for the next time by its work.
+        let _ = aside("dlock-layers", prepare);
     }
 }
 
