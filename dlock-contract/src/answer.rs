@@ -81,7 +81,8 @@ impl Wake {
     }
 
     /// News will come by `signal`. If it fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), the caller
-    /// gives up, because it and another call would wait for each other. Any other failure is no news.
+    /// gives up, because it and another call would wait for each other. An error that no retry can mend ends the call too. Any
+    /// other failure is no news: it is logged, and the caller polls.
     #[must_use]
     pub fn on(signal: impl Future<Output = Result<Signal>> + Send + 'static) -> Self {
         Self { signal: Some(Box::pin(signal)), ..Self::poll() }

@@ -152,13 +152,16 @@ impl Acquisition {
                     }
                 }
                 Ok(_) => true,
-                // Waiting on would not help: the caller has to end its enclosing holds.
-                Err(error) if *error.kind() == ErrorKind::Conflict => {
+                Err(error) if ends_wait(&error) => {
+                    self.tell_neighbours(&error);
                     drop(last);
                     self.give_up().await;
                     return Err(error);
                 }
-                Err(_) => false,
+                Err(error) => {
+                    self.store.observed.note_failed_wait(&error);
+                    false
+                }
             };
             if !has_news {
                 // A signal that failed carries no news, and the next one may fail as fast. So use the back-off without
@@ -263,4 +266,14 @@ impl Acquisition {
 /// and the wait may be longer than that.
 pub(super) fn may_pass(error: &Error) -> bool {
     error.is_retryable() || *error.kind() == ErrorKind::NotPrimary
+}
+
+/// Whether waiting on is useless after an error of the wait. At a conflict the caller has to end its enclosing holds. An answer
+/// that made no sense concerns one connection only, and the next attempt shows more.
+fn ends_wait(error: &Error) -> bool {
+    match error.kind() {
+        ErrorKind::Conflict => true,
+        ErrorKind::Protocol | ErrorKind::Internal => false,
+        _ => !may_pass(error),
+    }
 }

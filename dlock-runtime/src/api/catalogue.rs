@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::without_names;
 use dlock_contract::{Error, Key, Mode, OncePer, Result};
+use dlock_store::line;
 use dlock_values::LONGEST;
 
 use crate::acquire::context::Found;
@@ -141,7 +142,8 @@ impl Registry {
     /// Asks no store anything. It repeats what the stores have said so far: why one could not be opened, why
     /// [`ready`](Self::ready) found that one takes no locks, and a ttl that one has refused itself. Call it once at the
     /// start, after the backends were installed. The abilities of a store are known when it is open. For a store that
-    /// is connected lazily, call it after [`ready`](Self::ready).
+    /// is connected lazily, call it after [`ready`](Self::ready). The [findings](crate::Health::findings) of the last `ready` are
+    /// no errors: it logs each one as a warning.
     ///
     /// # Errors
     /// All that was found, at once.
@@ -149,6 +151,7 @@ impl Registry {
         let mut found: Vec<_> =
             sites().into_iter().filter_map(|site| self.verify_site(site).err().map(|error| (site, error))).collect();
         self.verify_families(&mut found);
+        self.warn_of_findings();
         if found.is_empty() { Ok(()) } else { Err(Unusable(found)) }
     }
 
@@ -174,6 +177,19 @@ impl Registry {
         }
         check_options(&*store.backend, &options).map_err(named)?;
         store.findings.check(ttl).map_err(named)
+    }
+
+    /// Logs what makes a promise of a store smaller, as far as it is known.
+    fn warn_of_findings(&self) {
+        for found in self.context().stores() {
+            let Found::Open(store) = found else { continue };
+            for finding in store.findings.warnings() {
+                let backend = store.name.clone();
+                line(move || {
+                    tracing::warn!(target: "dlock", backend = &*backend, finding, "a promise of this store is smaller");
+                });
+            }
+        }
     }
 
     /// Whether each call computes this option. A tuning by an operator wins over that.

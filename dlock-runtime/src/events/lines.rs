@@ -112,6 +112,20 @@ pub(crate) fn write_broken(label: &Label, record: &str, told: Option<u64>) {
     line_at!(warn if told.is_some(), label, left_out, record, "an operator has broken this hold");
 }
 
+/// A waiter's place in the store has failed. `told` is as in [`write`].
+pub(super) fn write_failed_wait(store: &StoreLabel, kind: &str, why: (&str, Option<&str>), told: Option<u64>) {
+    let (left_out, (reason, code)) = (told.filter(|count| *count > 0), why);
+    macro_rules! write {
+        ($level:ident) => {
+            tracing::$level!(
+                target: "dlock", backend = &*store.name, host = store.host.as_deref(), left_out, kind, reason, code,
+                "a waiter gets no news from the store, and polls"
+            )
+        };
+    }
+    if told.is_some() { write!(warn) } else { write!(debug) }
+}
+
 /// A line about an outage.
 pub(crate) struct OutageLine {
     pub(super) store: StoreLabel,

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use dlock_contract::{BootInstant, Error};
+use dlock_store::line;
 
+use crate::events::lines::write_failed_wait;
 use crate::events::observe::Events;
 use crate::events::store_event::{Operation, RequestOutcome, StoreEvent};
 use crate::site::StoreLabel;
@@ -31,6 +33,18 @@ impl ObservedStore {
     /// Notes a request that has failed while the store keeps failing, for the log of outages.
     pub(crate) fn note_failure(&self, error: &Error) {
         self.events.note_failed_request(&self.label, error);
+    }
+
+    /// Tells the log that waiters hear no news, though the store may answer all requests. In an outage that is nothing new.
+    pub(crate) fn note_failed_wait(&self, error: &Error) {
+        let (store, kind) = (self.label.clone(), error.kind().as_str());
+        let (reason, code) = (error.message().to_owned(), error.code().map(str::to_owned));
+        let write = move |told| write_failed_wait(&store, kind, (&reason, code.as_deref()), told);
+        if self.is_failing() {
+            line(move || write(None));
+        } else {
+            self.events.in_turn(&self.label.name, ("failed wait", kind), write);
+        }
     }
 
     /// Notes an answer, for the log of outages.

@@ -1,4 +1,4 @@
-//! Refusals that no retry can mend, kept until an answer of the store says otherwise.
+//! Refusals that no retry can mend, and warnings, kept until an answer of the store says otherwise.
 //! [`verify`](crate::verify) reads them, because it asks no store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,8 @@ pub(crate) struct Findings {
 struct Refusals {
     /// Why the store takes no locks at all.
     not_ready: Option<Error>,
+    /// What makes a promise of the store smaller, though it takes locks.
+    warnings: Vec<String>,
     /// The last ttl that the store itself has refused.
     ttl: Option<RefusedTtl>,
 }
@@ -35,10 +37,18 @@ impl Findings {
     /// Notes the answer of a store that was asked whether it takes locks. An error that a retry can mend is no finding.
     pub(crate) fn note_health(&self, answer: &Result<Health>) {
         match answer {
-            Ok(_) => self.found().not_ready = None,
+            Ok(health) => {
+                let mut found = self.found();
+                (found.not_ready, found.warnings) = (None, health.findings.clone());
+            }
             Err(error) if !error.is_retryable() => self.found().not_ready = Some(error.again()),
             Err(_) => {}
         }
+    }
+
+    /// What the last answer of a store that takes locks has found.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.found().warnings.clone()
     }
 
     /// The store was asked for locks with this ttl: whether it has granted one.

@@ -1,12 +1,15 @@
-//! `verify()` repeats a ttl that the store has refused, whichever request has asked for it.
+//! `verify()` repeats a ttl that the store has refused, whichever request has asked for it, and warns of what `ready` has found.
 
 use std::time::Duration;
 
+use dlock_memory::Memory;
 use dlock_runtime::__private::{self, Options, Otherwise, Registered, Site};
 use dlock_runtime::{ErrorKind, Key};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, Step, World, calm, test};
+use crate::outage_log::warnings;
+use crate::support::{Faulty, LONG, Op, Step, World, calm, test, until};
+use crate::user_code::layer::{Does, Layer};
 
 const TTL: Duration = Duration::from_secs(20);
 
@@ -74,5 +77,25 @@ fn a_ttl_that_was_refused_or_granted_to_several_keys_or_by_a_release_is_known() 
         theirs.release().await.unwrap();
         waiter.await.unwrap().unwrap().release().await.unwrap();
         assert!(!is_found(&world), "a waiter was granted it");
+    });
+}
+
+#[test]
+fn what_ready_has_found_is_a_warning_of_verify_until_it_is_mended() {
+    test(async {
+        let store = "a store with a finding";
+        let world = World::new();
+        let other = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, |_| {});
+        world.registry.install(store, other.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        other.next(Op::Ready, [Step::Finding]);
+        assert_eq!(world.registry.ready(store).await.unwrap().findings, ["scripted finding"]);
+        world.registry.verify().unwrap();
+        until("the warning", || !warnings(store).is_empty()).await;
+        world.registry.ready(store).await.unwrap();
+        world.registry.verify().unwrap();
+        let text = "a promise of this store is smaller";
+        assert_eq!(warnings(store), [format!("{text} finding=\"scripted finding\"")]);
+        assert!(include_str!("../../../docs/operations.md").contains(text));
     });
 }

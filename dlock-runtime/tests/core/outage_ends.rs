@@ -40,3 +40,16 @@ fn a_short_wait_behind_a_holder_ends_as_that_and_not_as_an_outage() {
         held.release().await.unwrap();
     });
 }
+
+/// Its attempts are answered, so without the error it would poll until its wait ends.
+#[test]
+fn a_wait_that_is_refused_for_good_ends_the_call_and_leaves_nothing() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::RefusedSignal]);
+        let error = world.lock("k").wait(Wait::Forever).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{error}");
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Abandon)), (1, 1));
+        world.events.expect("Failed", 1).await;
+    });
+}

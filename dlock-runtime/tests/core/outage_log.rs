@@ -13,7 +13,7 @@ use tracing::Level;
 use crate::support::{Faulty, MS, Op, SECOND, Step, World, calm, test, until};
 use crate::user_code::layer::{Does, Layer, Line};
 
-fn warnings(store: &str) -> Vec<String> {
+pub(crate) fn warnings(store: &str) -> Vec<String> {
     Layer::lines(store).into_iter().filter(|(.., level)| *level <= Level::WARN).map(|(line, ..)| line).collect()
 }
 
@@ -327,5 +327,27 @@ fn a_shutdown_that_cuts_a_body_off_is_no_warning() {
         until("the lines", || told() == 4).await;
         world.pass(3 * SECOND).await;
         assert_eq!(warnings(store), Vec::<String>::new());
+    });
+}
+
+/// Its attempts are answered, so there is no outage.
+#[test]
+fn waits_that_fail_for_a_moment_are_one_line_a_second() {
+    test(async {
+        let store = "a store whose waits fail";
+        let world = World::new();
+        let failing = Faulty::around(&Memory::with_clock(&world.clock), &world.clock, |_| {});
+        world.registry.install(store, failing.clone()).unwrap();
+        Layer::meets(store, Does::Nothing);
+        failing.always(Op::Acquire, Step::BrokenSignal);
+        let waiting = [0; 5].map(|_| tokio::spawn(world.lock("k").backend(store).wait(Wait::Forever).acquire()));
+        until("the first line", || !warnings(store).is_empty()).await;
+        world.pass(10 * SECOND).await;
+        waiting.iter().for_each(tokio::task::JoinHandle::abort);
+        let lines = warnings(store);
+        let text = "a waiter gets no news from the store, and polls";
+        assert!(lines.iter().all(|line| line.starts_with(text) && line.contains("outage")), "{lines:?}");
+        assert!((2..=11).contains(&lines.len()), "{lines:?}");
+        assert!(include_str!("../../../docs/operations.md").contains(text));
     });
 }

@@ -6,7 +6,7 @@ use dlock_contract::{BreakRecord, Expiry, Inspect};
 use dlock_runtime::{Clock, ErrorKind, HoldId, LossCause, Renew};
 
 use crate::cohort::second_of_three;
-use crate::support::{MS, Op, SECOND, Step, World, calm, full, poll_once, test, until};
+use crate::support::{Line, MS, Op, SECOND, Step, World, calm, full, poll_once, test, until};
 
 fn in_sessions() -> World {
     World::with(&Clock::manual(), |can| can.expiry = Expiry::Session { told: SECOND })
@@ -207,5 +207,18 @@ fn nobody_listens_to_a_session_after_the_release() {
             assert_eq!(world.events.names(), ["Acquired", "Released"]);
             drop(kept);
         }
+    });
+}
+
+/// As a transaction of a row lock is asked for on lease rows.
+#[test]
+fn a_lock_without_a_session_says_what_the_call_needs() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        let error = guard.session::<Line>("a row lock (`way=row`)").map(drop).unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Unsupported { need: "a row lock (`way=row`)".into() });
+        let text = "the lock has no transaction or session for this call, which needs a row lock (`way=row`)";
+        assert!(error.to_string().contains(text), "{error}");
     });
 }

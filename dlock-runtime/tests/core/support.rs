@@ -15,6 +15,7 @@ use futures::future::LocalBoxFuture;
 use tokio::task::JoinHandle;
 
 pub(crate) use faulty::{Faulty, Offers};
+pub(crate) use line::Line;
 pub(crate) use steps::{Op, Step};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);

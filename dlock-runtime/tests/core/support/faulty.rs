@@ -183,6 +183,10 @@ impl Backend for Faulty {
                 let signal = async { Err::<Signal, _>(Error::outage("the push connection is down")) };
                 return Ok(Attempt::Contended(Wake::on(signal)));
             }
+            if let Step::RefusedSignal = step {
+                let refused = || Error::new(ErrorKind::PermissionDenied, "scripted refusal of a wait");
+                return Ok(Attempt::Contended(Wake::on(async move { Err::<Signal, _>(refused()) })));
+            }
             if let Step::SilentSignal = step {
                 let alive = self.state.lock().unwrap().silent_signals.clone();
                 return Ok(Attempt::Contended(Wake::on(async move {
@@ -286,7 +290,10 @@ impl Backend for Faulty {
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         let step = self.step(Op::Ready);
-        Box::pin(async move { self.fault(step, self.memory.ready()).await? })
+        Box::pin(async move {
+            let health = self.fault(step, self.memory.ready()).await??;
+            Ok(if let Step::Finding = step { health.finding("scripted finding") } else { health })
+        })
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

@@ -57,12 +57,16 @@ pub(crate) enum Step {
     Panic,
     /// Contended, with a signal that fails at once.
     BrokenSignal,
+    /// Contended, with a signal that fails for good.
+    RefusedSignal,
     /// Contended, with a signal that never comes. The test counts those that are [alive](super::Faulty::silent_signals).
     SilentSignal,
     /// Contended, with a signal that tells a caller with enclosing holds to give way.
     GiveWay,
     /// It is granted or renewed for so long only, as a pushed grant is.
     Short(Duration),
+    /// Ready, with a finding that makes a promise smaller.
+    Finding,
     /// It is done, and said to have begun so long ago. Of a look: each lease has so much less time left.
     Stale(Duration),
     /// Of several locks in one request all are granted or renewed, and one answer fewer comes back.
