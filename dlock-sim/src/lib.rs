@@ -35,4 +35,4 @@ pub use plan::{LIES, Lie, Plan};
 #[cfg(feature = "engine")]
 pub use shrink::shrink;
 #[cfg(feature = "engine")]
-pub use simulation::run;
+pub use simulation::{run, watch};

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use dlock_sim::{LIES, Lie, MUTANTS, Plan, Rule, check, draw, run, shrink};
+use dlock_sim::{LIES, Lie, MUTANTS, Plan, Rule, check, draw, run, shrink, watch};
 
 const USAGE: &str = "\
 Usage: cargo xtask sim --seeds N [--from S] [--mutant NAME | --lie NAME] [--twice] [--hunt]
@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         eprint!("{USAGE}");
         return ExitCode::from(2);
     };
+    watch(|hang| eprintln!("{hang}"));
     let is_good = if words.hunt { hunt(&words) } else { simulate(&words) };
     if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -73,12 +74,6 @@ impl Words {
 
     fn plan(&self, seed: u64) -> Plan {
         Plan::of(seed).mutated(self.mutant).lied_to(self.lie)
-    }
-
-    fn command(&self, seed: u64) -> String {
-        let mutant = if self.mutant.is_empty() { String::new() } else { format!(" --mutant {:?}", self.mutant) };
-        let lie = if self.lie == Lie::Honest { String::new() } else { format!(" --lie {:?}", self.lie) };
-        format!("cargo xtask sim --seeds 1 --from {seed}{mutant}{lie}")
     }
 }
 
@@ -134,13 +129,13 @@ fn one(words: &Words, seed: u64, found: &Mutex<Found>) {
     found.events += history.events.len() as u64;
     if differs {
         found.differ += 1;
-        println!("seed {seed} gave two histories: {}", words.command(seed));
+        println!("seed {seed} gave two histories: {}", plan.command());
     }
     let Some(first) = violations.first() else { return };
     let count = found.by_rule.entry(first.rule).or_default();
     *count += 1;
     if *count <= DRAWN_OF_A_RULE {
-        println!("seed {seed}: {first}\n  {}", words.command(seed));
+        println!("seed {seed}: {first}\n  {}", plan.command());
         explain(plan, first.rule, seed);
     }
 }

@@ -1,7 +1,7 @@
 //! The faults that can be planted in the engine.
 
 /// Their names: search the engine for them.
-pub const MUTANTS: [&str; 34] = [
+pub const MUTANTS: [&str; 41] = [
     "no check before a body",
     "no check after a body",
     "a loss wakes nobody",
@@ -36,4 +36,11 @@ pub const MUTANTS: [&str; 34] = [
     "a waiter gives its place up when it asks again",
     "max_hold is not kept",
     "max_hold counts from the first of a cohort",
+    "no renewal is sent",
+    "an outage without a reason",
+    "a panic in the engine",
+    "the schedule does not sleep",
+    "two renewals under way counted as one",
+    "after an unanswered request for tokens the hold is not prolonged",
+    "a shutdown does not wait for a release",
 ];

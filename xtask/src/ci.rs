@@ -4,6 +4,7 @@ use dlock_testkit::servers::find_program;
 
 use crate::parts::Parts;
 use crate::sh::{Result, cargo, root, run};
+use crate::sim::run_sim;
 use crate::workspace::{FACADE, Workspace};
 use crate::{package, test, tidy};
 
@@ -15,6 +16,7 @@ pub(crate) fn all() -> Result {
     // By itself, since it alone needs the network: it fetches the advisory database.
     let _ = parts.run("deny: advisories", || deny(&["advisories"]));
     let _ = parts.run("packages", package::packaged);
+    let _ = parts.run("the simulation finds each planted fault", || run_sim(&["--hunt", "--seeds", "20000"]));
     let _ = test::add_to(&mut parts);
     parts.finish()
 }

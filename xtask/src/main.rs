@@ -26,6 +26,7 @@ mod side_by_side;
 mod sim;
 mod test;
 mod tidy;
+mod tidy_planted;
 mod tidy_stores;
 mod tree;
 mod workspace;

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use crate::portable::OLD_RUST;
 use crate::sh::{Result, read};
+use crate::tidy_planted::Planted;
 use crate::tidy_stores::forgotten;
 use crate::workspace::{BACKENDS, Workspace};
 
@@ -110,13 +111,16 @@ fn look(root: &Path) -> Result<Vec<String>> {
     let files = read(Command::new("git").args(["ls-files", "-z"]).current_dir(root))?;
     let workspace = Workspace::of(root)?;
     let mut broken = forgotten(&workspace, &|path| fs::read_to_string(root.join(path)).unwrap_or_default());
+    let mut planted = Planted::default();
     for path in files.split_terminator('\0') {
         // Deleted but not yet committed, or not text: nothing to look at.
         let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
+        planted.note(path, &text);
         let source = Source { path, text: &text, root, workspace: &workspace };
         let findings = RULES.iter().flat_map(|rule| rule(&source));
         broken.extend(findings.map(|(line, what)| format!("  {path}:{line}: {what}")));
     }
+    broken.extend(planted.broken());
     Ok(broken)
 }
 

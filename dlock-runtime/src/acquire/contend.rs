@@ -172,6 +172,9 @@ impl Acquisition {
             }
             contentions += 1;
             let now = shared.clock.now();
+            if now >= self.wait_ends && planted("an outage without a reason") {
+                return Err(Error::outage("the wait has ended"));
+            }
             if now >= self.wait_ends || self.attempts >= self.options.attempts {
                 let left = wake.lease_left.map(|left| left.saturating_sub(now.since(asked_at)));
                 let error = timed_out(wake, left, &shared.clock);

@@ -108,6 +108,7 @@ async fn use_late_answers(tenures: &[Arc<Tenure>], answers: Vec<Result<Standing>
 /// Uses a late answer: the hold is over, or it is valid for longer. The time of the next renewal is decided by the
 /// request that came after it.
 async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
+    assert!(!planted("a panic in the engine"), "a late answer");
     match answer {
         Ok(Standing::Renewed(validity)) if tenure.cadence().is_some() => {
             // The schedule now looks at the hold too early, and notices that.

@@ -105,6 +105,7 @@ impl Caller {
                     planned.wait
                 }),
                 lease: nanos(self.ttl),
+                renewed: planned.renewed,
                 cancels: planned.form == Form::Run,
                 limited: runs && planned.limit().is_some(),
                 inside_itself: joins.is_none() && self.around.iter().any(|(key, ..)| planned.keys.contains(key)),

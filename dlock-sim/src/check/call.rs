@@ -91,6 +91,13 @@ impl<'a> Call<'a> {
         self.keys.iter().any(is_of)
     }
 
+    /// Whether the store has forgotten a grant to it. Its body may not have begun.
+    pub(super) fn was_granted(&self, forgotten: &Forgotten) -> bool {
+        let is_of =
+            |(key, token): &(u32, u64)| forgotten.key.is_none_or(|of| of == *key) && forgotten.tokens.contains(token);
+        self.tokens.iter().any(is_of)
+    }
+
     /// The instant, or the end of the time in which the call stood still then.
     pub(super) fn awake_at(&self, mut instant: u64) -> u64 {
         // One stand may begin within another one.

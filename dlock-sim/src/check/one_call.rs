@@ -4,7 +4,7 @@ use super::call::Call;
 use super::facts::Facts;
 use super::periods::another_has_run;
 use super::violation::{Rule, Violation};
-use crate::history::{End, Failure, Work};
+use crate::history::{End, Failure, Terms, Work};
 
 /// A call has its lock, or its error, this long after the end of its wait: two requests that nobody answers (5 s each), their abandons
 /// (1 s each), and a neighbour's turn between them. And it ends this long after its body: two requests of at most 5 s.
@@ -14,7 +14,7 @@ const REQUESTS: u64 = 15_000_000_000;
 pub(super) fn check_call<'a>(
     call: &Call<'_>,
     facts: &Facts,
-    beside: impl Iterator<Item = &'a Call<'a>>,
+    mut beside: impl Iterator<Item = &'a Call<'a>>,
 ) -> Vec<Violation> {
     let (end, slack) = (facts.end, facts.slack);
     let mut found = Vec::new();
@@ -87,8 +87,14 @@ pub(super) fn check_call<'a>(
             Failure::WaitTimeout => {
                 call.terms.waits > 0 && waited + slack >= call.terms.waits / 100 * 99 && call.begins.is_none()
             }
-            Failure::Outage => call.begins.is_none(),
-            Failure::Lost => true,
+            Failure::Outage => {
+                let Terms { waits, lease, .. } = call.terms;
+                let is_short = (1..SHORT).contains(waits) || *lease < SHORT;
+                // A neighbour that stands still may have the turn to ask.
+                let is_kept = |other: &Call<'_>| other.process == call.process && other.stands_between(call.asked, at);
+                call.begins.is_none() && (has_reason(call, facts, at) || is_short || beside.any(is_kept))
+            }
+            Failure::Lost => has_reason(call, facts, at) || may_be_lost(call, facts),
             // The store has granted it since, and what is passed on begins anew.
             Failure::MaxHold if call.terms.joins.is_some() => true,
             Failure::MaxHold => call.terms.max_hold.is_some_and(|most| at >= call.asked + most / 100 * 99),
@@ -111,6 +117,27 @@ pub(super) fn check_call<'a>(
         violation(Rule::WorkFollowsResult, call.is_over_at().unwrap_or(end));
     }
     found
+}
+
+/// A lease or a wait that is shorter may end during some requests and their answers.
+const SHORT: u64 = 1_000_000_000;
+
+/// Whether anything has gone wrong for a call, so that it may fail.
+fn has_reason(call: &Call<'_>, facts: &Facts, at: u64) -> bool {
+    !facts.is_faultless
+        || !facts.restarts.is_empty()
+        || facts.shuts_down.contains_key(&call.process)
+        || call.stands_between(call.asked, at)
+}
+
+/// Whether a hold may be lost although all requests arrive.
+fn may_be_lost(call: &Call<'_>, facts: &Facts) -> bool {
+    let Terms { renewed, lease, joins, .. } = call.terms;
+    let mut ended = facts.forgets.iter().chain(facts.told.iter().map(|(told, _)| told));
+    !renewed
+        || *lease < SHORT
+        || joins.is_some()
+        || ended.any(|forgotten| call.is_forgotten_by(forgotten) || call.was_granted(forgotten))
 }
 
 /// Whether the work of a body may be final, or undone, after this end of its call.

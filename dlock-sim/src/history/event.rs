@@ -207,6 +207,8 @@ pub struct Terms {
     pub waits: u64,
     /// For how long the store grants the lock at a time, in nanoseconds.
     pub lease: u64,
+    /// Whether its hold is renewed.
+    pub renewed: bool,
     /// Whether its body is dropped when the lock is lost.
     pub cancels: bool,
     /// Whether its body has a time limit.
@@ -236,6 +238,7 @@ impl Terms {
             fair: false,
             waits,
             lease,
+            renewed: true,
             cancels: true,
             limited: false,
             inside_itself: false,

@@ -181,6 +181,14 @@ impl Plan {
         Self { lie, ..self }
     }
 
+    /// The command that runs its seed.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let mutant = if self.mutant.is_empty() { String::new() } else { format!(" --mutant {:?}", self.mutant) };
+        let lie = if self.lie == Lie::Honest { String::new() } else { format!(" --lie {:?}", self.lie) };
+        format!("cargo xtask sim --seeds 1 --from {}{mutant}{lie}", self.seed)
+    }
+
     /// Smaller plans, the smallest first. One of them may break the same promise.
     pub(crate) fn smaller(&self) -> Vec<Self> {
         let mut smaller = Vec::new();

@@ -241,6 +241,36 @@ fn a_call_fails_in_a_way_that_nothing_allows() {
     }
 }
 
+/// A call of a history in which no request is lost, and one thing that happens meanwhile.
+fn without_faults(terms: &Terms, meanwhile: What, process: u32, end: Vec<What>) -> Vec<Rule> {
+    let mut history = history([(1, 0, 0, What::Faultless), (1, 1, 1, asks(terms)), (2, process, 0, meanwhile)]);
+    end.into_iter().for_each(|what| history.add(3 * S, 1, 1, what));
+    broken(&history)
+}
+
+#[test]
+fn a_call_fails_although_nothing_goes_wrong() {
+    let nothing = || What::Note(String::new());
+    let outage = || vec![fails(Failure::Outage)];
+    let lost = || vec![begins(7), acts(12), DROPPED, fails(Failure::Lost)];
+    for end in [outage(), lost()] {
+        assert_eq!(without_faults(&TERMS, nothing(), 0, end.clone()), [Rule::ErrorKind]);
+        // The process of another call.
+        assert_eq!(without_faults(&TERMS, What::ShutsDown, 2, end.clone()), [Rule::ErrorKind]);
+        assert_eq!(without_faults(&TERMS, What::ShutsDown, 1, end.clone()), []);
+        assert_eq!(without_faults(&TERMS, What::Stands { until: 3 * S }, 1, end.clone()), []);
+        assert_eq!(without_faults(&TERMS, What::Restarts { time: S, forgets: false }, 0, end), []);
+    }
+    let is_not_renewed = Terms { renewed: false, ..TERMS };
+    assert_eq!(without_faults(&is_not_renewed, nothing(), 0, lost()), []);
+    assert_eq!(without_faults(&is_not_renewed, nothing(), 0, outage()), [Rule::ErrorKind]);
+    let is_short = Terms { lease: S / 2, ..TERMS };
+    assert_eq!(without_faults(&is_short, nothing(), 0, lost()), []);
+    let forgets = |token| What::Forgets { key: Some(0), from: token, to: token };
+    assert_eq!(without_faults(&TERMS, forgets(7), 0, lost()), []);
+    assert_eq!(without_faults(&TERMS, forgets(6), 0, lost()), [Rule::ErrorKind]);
+}
+
 #[test]
 fn something_is_left() {
     let left =

@@ -37,7 +37,7 @@ fn a_wait_runs_out_although_nobody_has_the_lock() {
             (1, 1, 1, asks(&patient)),
             (1, 2, 2, asks(&patient)),
             (2, 2, 2, What::Grants { key: 0, token: 7 }),
-            (other, 2, 2, fails(Failure::Outage)),
+            (other, 2, 2, What::GivenUp),
             (21, 1, 1, fails(Failure::WaitTimeout)),
         ])
     };

@@ -13,6 +13,8 @@ use dlock_contract::{Error, ErrorKind, Origin, Result};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::thread::simulation::counted;
+
 /// A thread of ours with a runtime, which ends with the process.
 #[derive(Debug)]
 pub struct Background {
@@ -107,12 +109,12 @@ impl Background {
 
     /// Runs `task` to its end, also if its caller is gone.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.handle.spawn(task);
+        self.handle.spawn(counted(task));
     }
 
     /// Runs `task`, and gives the way to its output.
     pub(crate) fn task<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
-        self.handle.spawn(task)
+        self.handle.spawn(counted(task))
     }
 
     /// Runs what blocks, on a thread of its own, and gives the way to its output.

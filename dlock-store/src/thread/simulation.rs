@@ -4,11 +4,11 @@
 //! Without the feature `simulation` each function here is a constant, and the line that asks it is nothing.
 
 #[cfg(feature = "simulation")]
-pub(crate) use with::own_thread;
-#[cfg(feature = "simulation")]
 pub use with::{SimulatedThread, is_here, plant, planted};
+#[cfg(feature = "simulation")]
+pub(crate) use with::{counted, own_thread};
 #[cfg(not(feature = "simulation"))]
-pub(crate) use without::own_thread;
+pub(crate) use without::{counted, own_thread};
 #[cfg(not(feature = "simulation"))]
 pub use without::{is_here, planted};
 
@@ -24,6 +24,11 @@ mod without {
     /// The thread `dlock` of the simulated process.
     pub(crate) const fn own_thread() -> Option<&'static Background> {
         None
+    }
+
+    /// A task for our thread.
+    pub(crate) const fn counted<T>(task: T) -> T {
+        task
     }
 
     /// Whether this fault is planted now.
@@ -47,6 +52,8 @@ mod with {
         static OWN_THREAD: Cell<Option<&'static Background>> = const { Cell::new(None) };
         /// Present while a runtime runs until it has nothing to do. Woken then, and gone.
         static UNTIL_IDLE: RefCell<Option<Waker>> = const { RefCell::new(None) };
+        /// The polls of tasks in this step.
+        static POLLS: Cell<u32> = const { Cell::new(0) };
         static PLANTED: Cell<&'static str> = const { Cell::new("") };
     }
 
@@ -88,16 +95,15 @@ mod with {
             self.callers.handle()
         }
 
-        /// Runs this many polls of tasks on the thread `dlock`; `None`: as many as there are now.
-        pub fn step(&'static self, polls: Option<u32>) {
-            self.enter(|| step(&self.dlock, polls));
+        /// Runs this many polls of tasks on the thread `dlock`; `None`: as many as there are now, within bounds. Returns whether
+        /// none is left.
+        pub fn step(&'static self, polls: Option<u32>) -> bool {
+            self.enter(|| step(&self.dlock, polls))
         }
 
         /// Like [`step`](Self::step), for tasks on the runtime of the callers.
-        pub fn step_callers(&'static self, polls: Option<u32>) {
-            if self.callers.metrics().num_alive_tasks() > 0 {
-                self.enter(|| step(&self.callers, polls));
-            }
+        pub fn step_callers(&'static self, polls: Option<u32>) -> bool {
+            self.callers.metrics().num_alive_tasks() == 0 || self.enter(|| step(&self.callers, polls))
         }
 
         /// The tasks that have not ended.
@@ -113,7 +119,11 @@ mod with {
         builder.event_interval(1).global_queue_interval(1).on_thread_park(wake).build()
     }
 
-    fn step(runtime: &Runtime, polls: Option<u32>) {
+    /// Tasks that wake each other for ever get no more polls than these in one step.
+    const MOST_POLLS: u32 = 50;
+
+    fn step(runtime: &Runtime, polls: Option<u32>) -> bool {
+        POLLS.set(0);
         let mut left = polls.unwrap_or(1);
         runtime.block_on(poll_fn(|cx| {
             if left == 0 && UNTIL_IDLE.with_borrow(Option::is_none) {
@@ -127,6 +137,21 @@ mod with {
             }
             Poll::Pending
         }));
+        polls.is_none() && POLLS.get() < MOST_POLLS
+    }
+
+    /// A task for our thread, whose polls are counted.
+    pub(crate) fn counted<T>(
+        task: impl Future<Output = T> + Send + 'static,
+    ) -> impl Future<Output = T> + Send + 'static {
+        let mut task = Box::pin(task);
+        poll_fn(move |cx| {
+            POLLS.set(POLLS.get() + 1);
+            if POLLS.get() >= MOST_POLLS {
+                UNTIL_IDLE.take().into_iter().for_each(Waker::wake);
+            }
+            task.as_mut().poll(cx)
+        })
     }
 
     /// Whether this thread runs a simulated process now.

@@ -1,20 +1,16 @@
 //! Runs one plan: virtual time, and one thread that does whatever may happen next, in an order that the seed decides.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
+mod panics;
+mod process;
+mod watchdog;
+
 use std::time::Duration;
 
-use dlock_runtime::Registry;
-use dlock_store::engine::{simulation::SimulatedThread, simulation::plant};
+use dlock_store::engine::simulation::plant;
 use fastrand::Rng;
 
-use crate::backend::Model;
+use self::process::{Process, Task, stands, take_stand};
+pub use self::watchdog::watch;
 use crate::caller::Caller;
 use crate::history::{History, What};
 use crate::plan::{LENGTH, Lives, Plan, Trouble};
@@ -27,10 +23,15 @@ const CALM: Duration = Duration::from_secs(120);
 /// Our thread has undone all leftovers within this time, once nothing goes wrong any more.
 const UNDONE: Duration = Duration::from_secs(20);
 
+/// More choices than these at one instant: the engine goes round in circles.
+const MOST_CHOICES: u32 = 20_000;
+
 /// Runs a plan. The same plan gives the same history, but for `notes`, which adds the requests for people to read.
 #[must_use]
 pub fn run(plan: &Plan, notes: bool) -> History {
+    let _watched = watchdog::begin(plan);
     fastrand::seed(plan.seed ^ 0x1077);
+    panics::count();
     plant(plan.mutant);
     let mut simulation = Simulation::begin(plan, notes);
     simulation.live();
@@ -43,52 +44,8 @@ struct Simulation {
     world: Shared,
     random: Rng,
     processes: Vec<Process>,
-}
-
-struct Process {
-    number: u32,
-    thread: &'static SimulatedThread,
-    clock: ProcessClock,
-    registry: Option<Registry>,
-    /// Its callers begin as this one.
-    caller: Option<Caller>,
-    tasks: Vec<Task>,
-    stands_until: u64,
-    /// Whether its own thread may have something to do.
-    is_poked: bool,
-    next: Option<u64>,
-}
-
-struct Task {
-    future: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    woken: Arc<Woken>,
-}
-
-struct Woken(AtomicBool);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-impl Task {
-    fn new(future: impl Future<Output = ()> + 'static) -> Self {
-        Self { future: Some(Box::pin(future)), woken: Arc::new(Woken(AtomicBool::new(true))) }
-    }
-
-    fn is_ready(&self) -> bool {
-        self.future.is_some() && self.woken.0.load(Ordering::Relaxed)
-    }
-}
-
-thread_local!(static THREADS: RefCell<Vec<&'static SimulatedThread>> = const { RefCell::new(Vec::new()) });
-
-/// The threads of a process, used again if the last history has left nothing there.
-fn thread() -> &'static SimulatedThread {
-    let kept = THREADS.with_borrow_mut(Vec::pop);
-    #[expect(clippy::expect_used, reason = "without memory for a runtime there is nothing to simulate")]
-    kept.unwrap_or_else(|| SimulatedThread::start().expect("a runtime"))
+    /// The last instant at which something was done, and the number of choices there.
+    choices: (u64, u32),
 }
 
 impl Simulation {
@@ -139,7 +96,12 @@ impl Simulation {
                 world.with(|world| world.begins_to_live(process.number, plan.ttl));
             }
         }
-        Self { world, random: Rng::with_seed(plan.seed ^ 0x0bde), processes }
+        Self { world, random: Rng::with_seed(plan.seed ^ 0x0bde), processes, choices: (0, 0) }
+    }
+
+    /// Whether the engine does not come to rest. Nothing is run any more then.
+    fn is_stuck(&self) -> bool {
+        self.choices.1 > MOST_CHOICES
     }
 
     /// Until all callers have come to their end.
@@ -152,7 +114,7 @@ impl Simulation {
     /// Lets this much time pass. `callers`: or less, until no caller has anything to do.
     fn go_on(&mut self, time: u64, callers: bool) {
         let end = self.world.with(|world| world.now) + time;
-        loop {
+        while !self.is_stuck() {
             self.do_what_can_be_done();
             if callers && self.processes.iter().all(|process| process.tasks.iter().all(|task| task.future.is_none())) {
                 return;
@@ -189,6 +151,13 @@ impl Simulation {
         let mut choices: Vec<(usize, Option<usize>)> = Vec::new();
         loop {
             let now = self.world.with(|world| world.now);
+            if now > self.choices.0 {
+                self.choices = (now, 0);
+            }
+            if self.is_stuck() {
+                return;
+            }
+            self.choices.1 += 1;
             choices.clear();
             for (at, process) in self.processes.iter().enumerate().filter(|(_, process)| process.stands_until <= now) {
                 if process.is_poked {
@@ -209,14 +178,12 @@ impl Simulation {
                 }
                 None => {
                     let polls = Some(self.random.u32(..6)).filter(|polls| (1..4).contains(polls));
-                    process.thread.step(polls);
-                    process.thread.step_callers(polls);
-                    process.is_poked = polls.is_some();
+                    let is_idle = process.thread.step(polls);
+                    process.is_poked = !process.thread.step_callers(polls) || !is_idle;
                 }
             }
-            let stands = STANDS.with(|stands| stands.take());
-            if stands > 0 {
-                process.stands_until = stands;
+            if let Some(until) = take_stand() {
+                process.stands_until = until;
             }
             if self.world.with(|world| world.now) > now {
                 // A body has computed, and clocks have gone on.
@@ -232,7 +199,7 @@ impl Simulation {
         let undone = UNDONE + if shut_down { plan.ttl + UNDONE } else { Duration::ZERO };
         self.go_on(nanos(undone), false);
         let left = self.world.with(|world| world.store.held(world.now));
-        for key in left {
+        for key in left.into_iter().filter(|_| !self.is_stuck()) {
             self.world.add(0, 0, What::Left(format!("the store has a lock for key {key}")));
         }
         for process in &mut self.processes {
@@ -247,113 +214,19 @@ impl Simulation {
         }
         // A task may wait for a late answer, but not for longer than the lease.
         self.go_on(nanos(plan.ttl + Duration::from_secs(6)), false);
-        for process in self.processes {
-            match process.thread.tasks() {
-                0 => THREADS.with_borrow_mut(|threads| threads.push(process.thread)),
-                tasks => self.world.add(process.number, 0, What::Left(format!("{tasks} tasks do not end"))),
+        if self.is_stuck() {
+            self.world.add(0, 0, What::Left("the engine does not come to rest".into()));
+            // Its tasks would go on in the next history, so its threads are not used again.
+            self.processes.clear();
+        }
+        for process in &self.processes {
+            if let Some(left) = process.thread_ends() {
+                self.world.add(process.number, 0, What::Left(left));
             }
+        }
+        if let Some(panic) = panics::take() {
+            self.world.add(0, 0, What::Left(format!("the engine panicked: {panic}")));
         }
         self.world.with(|world| std::mem::take(&mut world.history))
-    }
-}
-
-thread_local!(static STANDS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) });
-
-/// Lets the process stand still as planned.
-fn stands(plan: &Plan, process: &Process, world: &Shared) -> impl Future<Output = ()> + 'static {
-    let (number, clock, world) = (process.number, process.clock.clone(), world.clone());
-    let of_process = plan.trouble.iter().filter_map(|trouble| match trouble {
-        Trouble::Stands { process, at, time } if *process + 1 == number as usize => Some((*at, *time)),
-        _ => None,
-    });
-    let mut stands: Vec<_> = of_process.collect();
-    stands.sort_unstable();
-    async move {
-        let start = clock.clock.now();
-        for (at, time) in stands {
-            clock.clock.sleep_until(start.after(at)).await;
-            let until = world.with(|world| world.now) + nanos(time);
-            world.with(|world| world.stands(number, until));
-            STANDS.set(until);
-        }
-    }
-}
-
-impl Process {
-    fn begin(plan: &Plan, world: &Shared, clock: ProcessClock, number: u32) -> Self {
-        let registry = Registry::with_clock(&clock.clock);
-        let model = Model::new(world.clone(), number, clock.clock.clone(), plan.offers);
-        #[expect(clippy::expect_used, reason = "the registry is new, and has no other store")]
-        registry.install("model", model).expect("the first store");
-        let caller = Caller {
-            world: world.clone(),
-            process: number,
-            clock: clock.clone(),
-            registry: registry.clone(),
-            ttl: plan.ttl,
-            offers: plan.offers,
-            family: Rc::default(),
-            around: Vec::new(),
-            bodies: Rc::default(),
-        };
-        let of_caller = |which: usize| {
-            let own = plan.calls.iter().filter(|call| call.process + 1 == number as usize && call.caller == which);
-            own.cloned().collect::<Vec<_>>()
-        };
-        let callers = (0..3).map(of_caller).filter(|calls| !calls.is_empty());
-        let tasks = callers.map(|calls| Task::new(caller.clone().run(calls))).collect();
-        Self {
-            number,
-            thread: thread(),
-            clock,
-            registry: Some(registry),
-            caller: Some(caller),
-            tasks,
-            stands_until: 0,
-            is_poked: false,
-            next: None,
-        }
-    }
-
-    fn poll(&mut self, task: usize) {
-        let task = &mut self.tasks[task];
-        task.woken.0.store(false, Ordering::Relaxed);
-        let Some(future) = &mut task.future else { return };
-        let waker = Waker::from(task.woken.clone());
-        let _runtime = self.thread.callers().enter();
-        let polled = self
-            .thread
-            .enter(|| catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker)))));
-        if !matches!(polled, Ok(std::task::Poll::Pending)) {
-            let future = task.future.take();
-            self.thread.enter(|| drop(future));
-        }
-    }
-
-    fn shuts_down(&mut self, world: &Shared, at: Duration, within: Duration) {
-        let (world, clock, number) = (world.clone(), self.clock.clock.clone(), self.number);
-        let Some(registry) = self.registry.clone() else { return };
-        self.tasks.push(Task::new(async move {
-            clock.sleep_until(clock.now().after(at)).await;
-            world.with(|world| world.leaving.insert(number));
-            world.add(number, 0, What::ShutsDown);
-            let report = registry.shutdown(within).await;
-            world.add(number, 0, What::Note(format!("{report:?}")));
-            // Locks that are left to their ttl end then, so nothing keeps their sessions alive.
-            world.with(|world| world.closes_sessions(number));
-        }));
-    }
-
-    /// Ends as a program does. Nothing is held any more, so nothing is cut off.
-    fn leaves(&mut self, world: &Shared) {
-        let Some(registry) = self.registry.clone() else { return };
-        let (number, world) = (self.number, world.clone());
-        self.tasks.clear();
-        self.tasks.push(Task::new(async move {
-            let report = registry.shutdown(Duration::from_secs(10)).await;
-            if report.cut_off + report.left_to_ttl + report.unconfirmed > 0 {
-                world.add(number, 0, What::Left(format!("{report:?}")));
-            }
-        }));
     }
 }
