@@ -12,6 +12,9 @@ const LINE: u64 = 22;
 /// The line of the store.
 const STORE: u64 = 26;
 
+/// Before the text of a fault, in the note of its end.
+const END_OF: &str = "end of: ";
+
 /// Draws a history as SVG. The calls of the first violation are red.
 #[must_use]
 pub fn draw(history: &History, violations: &[Violation]) -> String {
@@ -71,7 +74,13 @@ pub fn draw(history: &History, violations: &[Violation]) -> String {
             What::Calm => picture.band(*at, *at, "#393", "from here on nothing goes wrong"),
             What::Left(what) => picture.band(*at, *at, "#c22", what),
             What::Request { number, name, step } => picture.request(*call, *number, name, *step, *at),
-            What::Note(what) if *process == 0 => picture.band(*at, *at, "#a6a", what),
+            What::Note(what) if *process == 0 && !what.starts_with(END_OF) => {
+                let is_end = |event: &&Event| {
+                    matches!(&event.what, What::Note(end) if end.strip_prefix(END_OF) == Some(what)) && event.at >= *at
+                };
+                let to = history.events.iter().find(is_end).map_or(*at, |event| event.at);
+                picture.band(*at, to, "#a6a", what);
+            }
             What::Note(_) => {}
         }
     }

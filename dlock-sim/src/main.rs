@@ -81,6 +81,8 @@ impl Words {
 struct Found {
     by_rule: BTreeMap<Rule, u32>,
     events: u64,
+    /// The virtual time of all histories, in seconds.
+    time: f64,
     differ: u64,
 }
 
@@ -106,10 +108,11 @@ fn simulate(words: &Words) -> bool {
     let found = found.into_inner().unwrap_or_default();
     let (took, bad) = (start.elapsed().as_secs_f64(), found.by_rule.values().sum::<u32>());
     println!(
-        "{} seeds from {}, {} events, {:.1} s, {:.0} seeds a second on {cores} cores: {bad} break a promise {:?}",
+        "{} seeds from {}, of {:.0} virtual seconds and {} events each, {:.1} s, {:.0} seeds a second on {cores} cores: {bad} break a promise {:?}",
         words.seeds,
         words.from,
-        found.events,
+        found.time / words.seeds as f64,
+        found.events / words.seeds,
         took,
         words.seeds as f64 / took,
         found.by_rule
@@ -127,6 +130,7 @@ fn one(words: &Words, seed: u64, found: &Mutex<Found>) {
     let violations = check(&history);
     let mut found = found.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     found.events += history.events.len() as u64;
+    found.time += history.events.last().map_or(0.0, |event| event.at as f64 / 1e9);
     if differs {
         found.differ += 1;
         println!("seed {seed} gave two histories: {}", plan.command());

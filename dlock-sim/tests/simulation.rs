@@ -1,7 +1,7 @@
 //! Some seconds of the simulation: it is the same each time, finds nothing in the engine as it is, and finds planted faults.
 //! `cargo xtask sim` runs more of it.
 
-use dlock_sim::{History, Lie, Plan, Rule, What, check, draw, run, shrink, watch};
+use dlock_sim::{History, Lie, Plan, Rule, Terms, What, check, draw, run, shrink, watch};
 
 /// The history of a plan. One that does not end ends this program, and names its seed.
 fn simulated(plan: &Plan) -> History {
@@ -92,4 +92,19 @@ fn a_failing_seed_is_made_smaller_and_drawn() {
     assert!(asked(&smaller) < asked(&before), "{smaller}");
     let picture = draw(&smaller, &violations);
     assert!(picture.contains("#c22") && picture.contains(&violations[0].to_string()), "{picture}");
+    assert!(picture.contains("marker-end"), "no request is an arrow: {picture}");
+}
+
+#[test]
+fn a_fault_is_a_band_from_its_begin_to_its_end() {
+    let mut history = History::default();
+    history.add(0, 1, 1, What::Asks { keys: vec![0], terms: Terms::plain(1, 1) });
+    history.add(20, 0, 0, What::Note("the network is cut".into()));
+    history.add(60, 0, 0, What::Note("end of: the network is cut".into()));
+    history.add(100, 1, 1, What::GivenUp);
+    let picture = draw(&history, &[]);
+    let bands: Vec<_> = picture.lines().filter(|line| line.contains("the network is cut")).collect();
+    let [band] = bands[..] else { panic!("{picture}") };
+    let width = band.split_once("width=\"").and_then(|(_, rest)| rest.split_once('"')?.0.parse::<u32>().ok());
+    assert!(width > Some(300), "{band}");
 }

@@ -5,7 +5,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::LocalBoxFuture;
+use futures::future::{AbortHandle, LocalBoxFuture, abortable};
+use tokio::sync::oneshot;
 
 use super::Caller;
 use crate::history::{Failure, What};
@@ -36,9 +37,39 @@ impl Drop for Answers {
 /// A call that is not polled for longer has lost what it has not taken up.
 const UNPOLLED_FOR_LONG: Duration = Duration::from_secs(26);
 
+/// A call that another task may poll.
+type Call = LocalBoxFuture<'static, Result<(), Failure>>;
+
+/// A call in the hands of a stranger. It ends with this.
+pub(super) struct Handed {
+    call: AbortHandle,
+    answer: oneshot::Receiver<Result<(), Failure>>,
+}
+
+impl Handed {
+    /// Gives a call to another task of the process.
+    fn over(call: Call, caller: &Caller) -> Self {
+        let (sender, answer) = oneshot::channel();
+        let (polled, call) = abortable(call);
+        caller.strangers.borrow_mut().push(Box::pin(async move {
+            if let Ok(answer) = polled.await {
+                let _ = sender.send(answer);
+            }
+        }));
+        Self { call, answer }
+    }
+}
+
+impl Drop for Handed {
+    fn drop(&mut self) {
+        self.call.abort();
+    }
+}
+
 /// A call with its fate: it may be dropped at any await, or not be polled for a while.
 pub(super) struct Fated {
-    pub(super) call: Option<LocalBoxFuture<'static, Result<(), Failure>>>,
+    pub(super) call: Option<Call>,
+    pub(super) handed: Option<Handed>,
     pub(super) fate: Fate,
     pub(super) polls: u32,
     pub(super) sleep: Option<LocalBoxFuture<'static, ()>>,
@@ -60,6 +91,10 @@ impl Future for Fated {
                 return Poll::Ready(None);
             }
         }
+        if let Some(handed) = &mut this.handed {
+            // Without an answer its body has panicked.
+            return Pin::new(&mut handed.answer).poll(cx).map(Result::ok);
+        }
         let Some(call) = &mut this.call else { return Poll::Ready(None) };
         if let Poll::Ready(answer) = call.as_mut().poll(cx) {
             // The future of a call is dropped when it is over, and not later.
@@ -71,6 +106,10 @@ impl Future for Fated {
             Fate::Dropped(polls) if polls == this.polls => {
                 this.call = None;
                 return Poll::Ready(None);
+            }
+            Fate::Handed(polls) if polls == this.polls => {
+                this.handed = this.call.take().map(|call| Handed::over(call, &this.caller));
+                cx.waker().wake_by_ref();
             }
             Fate::Unpolled(polls, time) | Fate::UnpolledAndDropped(polls, time) if polls == this.polls => {
                 let caller = this.caller.clone();

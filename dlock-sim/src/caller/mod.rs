@@ -36,6 +36,8 @@ pub(crate) struct Caller {
     /// The locks of the bodies around, with the calls that have them.
     pub(crate) around: Vec<(u32, Share, u32)>,
     pub(crate) bodies: Bodies,
+    /// The calls that other tasks of the process are to poll.
+    pub(crate) strangers: Rc<RefCell<Vec<LocalBoxFuture<'static, ()>>>>,
 }
 
 /// The bodies of a process that have begun and not ended, with their last noted belief.
@@ -132,6 +134,7 @@ impl Caller {
             let call = Fated {
                 call: Some(Box::pin(self.clone().locked(id, planned))),
                 fate,
+                handed: None,
                 polls: 0,
                 sleep: None,
                 caller: self,

@@ -19,9 +19,12 @@ impl Plan {
         let network = Network::draw(&mut r);
         let offers = Offers::draw(&mut r);
         let callers: Vec<_> = (0..processes).map(|_| r.usize(1..=3)).collect();
-        let count = r.usize(6..=24);
+        // In some histories the faults come until shortly before their end, and the callers have enough to do.
+        let is_long = r.u32(..4) == 0;
+        let count = if is_long { r.usize(30..=60) } else { r.usize(6..=24) };
         let period = [0, 0, 1_000_000_000, 5_000_000_000, 30_000_000_000][r.usize(..5)];
-        let mut draw = Draw { r, processes, keys, ttl, period, offers };
+        let latest = if is_long { 45_000 } else { 15_000 };
+        let mut draw = Draw { r, processes, keys, ttl, period, offers, latest };
         let mut calls: Vec<_> = (0..count)
             .map(|_| {
                 let process = draw.r.usize(..processes);
@@ -80,12 +83,14 @@ struct Draw {
     /// The length of the periods in which some calls run once, in nanoseconds; zero for none.
     period: u64,
     offers: Offers,
+    /// The last time of a fault, in milliseconds.
+    latest: u64,
 }
 
 impl Draw {
     fn trouble(&mut self) -> Trouble {
-        let Self { r, processes, ttl, offers, .. } = self;
-        let at = ms(r.u64(0..15_000));
+        let Self { r, processes, ttl, offers, latest, .. } = self;
+        let at = ms(r.u64(0..*latest));
         let time = (*ttl).min(ms(4000)).mul_f64(r.f64() * 3.0);
         let process = r.usize(..*processes);
         if offers.lives != Lives::Alone && r.u32(..3) == 0 {
@@ -93,6 +98,13 @@ impl Draw {
                 Trouble::Hints { process, at }
             } else {
                 Trouble::EndsSessions { process, at }
+            };
+        }
+        if offers.lives == Lives::Alone && r.u32(..5) == 0 {
+            return if r.bool() {
+                Trouble::FailsOver { at, time: ms(r.u64(1..3000)), lacks: ms(r.u64(1..5000)) }
+            } else {
+                Trouble::ClockJumps { at, by: (*ttl).min(ms(5000)).mul_f64(r.f64()), forward: r.bool() }
             };
         }
         match r.u32(..11) {
@@ -158,6 +170,7 @@ impl Draw {
                 2 => Fate::Unpolled(r.u32(1..8), ms(r.u64(1..unpolled))),
                 3 => Fate::UnpolledAndDropped(r.u32(1..8), ms(r.u64(1..unpolled))),
                 4 => Fate::Panics,
+                5 if !matches!(form, Form::Leads) => Fate::Handed(r.u32(1..8)),
                 _ => Fate::Completes,
             },
             keys: order,

@@ -97,6 +97,10 @@ pub(crate) enum Trouble {
     EndsSessions { process: usize, at: Duration },
     /// A process hears that its sessions may have ended, and they have not.
     Hints { process: usize, at: Duration },
+    /// Another server takes over, and lacks what the store did in this last time.
+    FailsOver { at: Duration, time: Duration, lacks: Duration },
+    /// The store's clock jumps by this time.
+    ClockJumps { at: Duration, by: Duration, forward: bool },
 }
 
 #[derive(Clone, Debug)]
@@ -164,6 +168,8 @@ pub(crate) enum Fate {
     Unpolled(u32, Duration),
     /// Like `Unpolled`, and then it is dropped.
     UnpolledAndDropped(u32, Duration),
+    /// After this many polls another task polls it to its end.
+    Handed(u32),
     /// Its body panics at its end.
     Panics,
 }

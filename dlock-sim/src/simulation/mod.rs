@@ -53,41 +53,18 @@ impl Simulation {
         let clocks: Vec<_> = plan.drifts.iter().map(|drift| ProcessClock::new(*drift)).collect();
         let store = Store::new(plan.lie, plan.offers.lives);
         let world = Shared::new(plan.seed, plan.network, store, clocks.clone(), notes);
-        let is_cut = plan.trouble.iter().any(|trouble| matches!(trouble, Trouble::Cut { .. }));
-        if plan.network.faults() == 0 && !is_cut {
+        let is_fault = |trouble: &Trouble| {
+            matches!(trouble, Trouble::Cut { .. } | Trouble::FailsOver { .. } | Trouble::ClockJumps { .. })
+        };
+        if plan.network.faults() == 0 && !plan.trouble.iter().any(is_fault) {
             world.add(0, 0, What::Faultless);
         }
         let processes = clocks.into_iter().zip(1..).map(|(clock, number)| Process::begin(plan, &world, clock, number));
         let mut processes: Vec<_> = processes.collect();
+        world.with(|world| world.plans(plan));
         for trouble in &plan.trouble {
-            match *trouble {
-                Trouble::Restart { at, time, forgets } => {
-                    let guard = plan.guarded.then_some(plan.ttl);
-                    world.with(|world| {
-                        world.later(nanos(at), u32::MAX, move |world| world.restart(time, forgets, guard))
-                    });
-                }
-                Trouble::Cut { process, at, time, requests, answers } => world.with(|world| {
-                    world.cuts.push((process as u32 + 1, nanos(at)..nanos(at + time), requests, answers));
-                    let lost = match (requests, answers) {
-                        (true, true) => "requests and answers",
-                        (true, false) => "requests",
-                        _ => "answers",
-                    };
-                    let note = format!("{lost} of process {} are lost for {time:?}", process + 1);
-                    world.later(nanos(at), 0, move |world| {
-                        world.hindered += 1;
-                        world.add(0, 0, What::Note(note));
-                    });
-                }),
-                Trouble::Stands { .. } => {}
-                Trouble::ShutsDown { process, at, within } => processes[process].shuts_down(&world, at, within),
-                Trouble::EndsSessions { process, at } => world.with(|world| {
-                    world.later(nanos(at), 0, move |world| world.end_sessions(process as u32 + 1));
-                }),
-                Trouble::Hints { process, at } => world.with(|world| {
-                    world.later(nanos(at), 0, move |world| world.hints(process as u32 + 1));
-                }),
+            if let Trouble::ShutsDown { process, at, within } = *trouble {
+                processes[process].shuts_down(&world, at, within);
             }
         }
         for process in &mut processes {
@@ -194,8 +171,11 @@ impl Simulation {
     }
 
     fn end(mut self, plan: &Plan) -> History {
-        let shut_down = plan.trouble.iter().any(|trouble| matches!(trouble, Trouble::ShutsDown { .. }));
-        // A shutdown leaves locks to their leases, and places in a queue to the end of their wait.
+        // A shutdown leaves locks to their leases, and places in a queue to the end of their wait. Nobody frees what a server that
+        // has taken over believes to be held still, and a clock that jumps back prolongs leases.
+        let shut_down = plan.trouble.iter().any(|trouble| {
+            matches!(trouble, Trouble::ShutsDown { .. } | Trouble::FailsOver { .. } | Trouble::ClockJumps { .. })
+        });
         let undone = UNDONE + if shut_down { plan.ttl + UNDONE } else { Duration::ZERO };
         self.go_on(nanos(undone), false);
         let left = self.world.with(|world| world.store.held(world.now));

@@ -111,6 +111,7 @@ impl Process {
             family: Rc::default(),
             around: Vec::new(),
             bodies: Rc::default(),
+            strangers: Rc::default(),
         };
         let of_caller = |which: usize| {
             let own = plan.calls.iter().filter(|call| call.process + 1 == number as usize && call.caller == which);
@@ -144,6 +145,8 @@ impl Process {
             let future = task.future.take();
             self.thread.enter(|| drop(future));
         }
+        let strangers = self.caller.iter().flat_map(|caller| caller.strangers.take());
+        self.tasks.extend(strangers.map(Task::new));
     }
 
     pub(super) fn shuts_down(&mut self, world: &Shared, at: Duration, within: Duration) {

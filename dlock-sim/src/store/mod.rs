@@ -1,5 +1,6 @@
 //! The model of a store: one table of locks, its own clock, and the lies that a store may tell.
 
+mod failover;
 mod line;
 mod periods;
 mod sessions;
@@ -10,6 +11,7 @@ use std::time::Duration;
 use dlock_contract::Mode;
 use tokio::sync::oneshot;
 
+use self::failover::Copied;
 pub(crate) use self::line::Pushed;
 use self::line::Queued;
 use self::periods::Start;
@@ -48,6 +50,8 @@ pub(crate) struct Store {
     /// Until then it grants nothing.
     pub(crate) guard_until: u64,
     grants: u64,
+    /// The locks, as another server has heard of them.
+    copied: BTreeMap<u32, Copied>,
 }
 
 #[derive(Default)]
@@ -61,6 +65,7 @@ struct Lock {
     start: Option<Start>,
 }
 
+#[derive(Clone)]
 struct Holder {
     owner: OwnerBytes,
     token: u64,

@@ -8,6 +8,7 @@ use super::{HoldOf, Holder, KEPT, Lock, OwnerBytes, Store, after};
 use crate::plan::Lie;
 
 /// The last run of a period that was started.
+#[derive(Clone)]
 pub(super) struct Start {
     /// The number of the next boundary: one that is given back is less.
     boundary: u64,

@@ -2,6 +2,7 @@
 
 mod network;
 mod sessions;
+mod trouble;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
