@@ -188,6 +188,48 @@ mod tests {
         }
     }
 
+    /// All short texts of these characters.
+    fn texts() -> impl Iterator<Item = String> {
+        const PARTS: [&str; 6] = ["<", ">", ".", "a", "0", "é"];
+        (0..=6).flat_map(|length| {
+            (0..PARTS.len().pow(length)).map(move |number| {
+                (0..length).map(|place| PARTS[number / PARTS.len().pow(place) % PARTS.len()]).collect()
+            })
+        })
+    }
+
+    /// Pieces as their template.
+    fn written(pieces: &[Piece]) -> String {
+        let write = |piece: &Piece| match piece {
+            Piece::Text(text) => text.replace('<', "<<"),
+            Piece::Placeholder(p) => {
+                let path = [std::slice::from_ref(&p.name), &p.fields].concat().join(".");
+                format!("<{path}{}>", if p.spread { ".." } else { "" })
+            }
+        };
+        pieces.iter().map(write).collect()
+    }
+
+    #[test]
+    fn the_pieces_of_each_template_give_it_back() {
+        let mut templates = 0;
+        for text in texts() {
+            match parse(&text) {
+                Ok(pieces) => {
+                    templates += 1;
+                    assert_eq!(written(&pieces), text);
+                    for piece in pieces {
+                        if let Piece::Placeholder(p) = &piece {
+                            assert_eq!(text[p.at.clone()], written(&[piece]), "{text}");
+                        }
+                    }
+                }
+                Err(mistakes) => assert!(mistakes.iter().all(|mistake| text.get(mistake.at.clone()).is_some())),
+            }
+        }
+        assert!(templates > 1000, "{templates}");
+    }
+
     #[test]
     fn a_doubled_bracket_is_a_plain_one() {
         assert_eq!(pieces("a<<b"), r#""a<b""#);
