@@ -41,6 +41,7 @@ mod redisson;
 mod reply;
 mod scripts;
 mod socket;
+mod sync;
 mod topology;
 mod url;
 

@@ -4,7 +4,7 @@
 //! the tokens of the whole batch; otherwise each acquisition would send one more command.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use ::redis::{Cmd, Pipeline, Value};
 use dlock_contract::Result;
@@ -16,6 +16,7 @@ use crate::layout::token::FENCE;
 use crate::reply::read::each;
 use crate::socket::ended::Ended;
 use crate::socket::server::Wire;
+use crate::sync::{AtomicUsize, planted};
 
 /// Requests that will leave together.
 #[derive(Default)]
@@ -116,6 +117,9 @@ impl Batch {
                 // The highest of all that were drawn is the answer.
                 Wants::Draw(number) => {
                     let token = match &drawn {
+                        Some(Value::Int(first)) if planted("tokens of a batch are counted from its first") => {
+                            Some(Value::Int(first + number))
+                        }
                         Some(Value::Int(highest)) => Some(Value::Int(highest - draws + 1 + number)),
                         other => other.clone(),
                     };

@@ -5,13 +5,12 @@
 //! (ADR 0014). A quiet connection sends at once: one task alone waits for nobody.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ::redis::{Cmd, Pipeline, Value};
 use dlock_contract::{Claim, Error, Result};
-use dlock_store::{CallerRuntime, background};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use tokio::sync::oneshot;
@@ -25,6 +24,7 @@ use crate::scripts::exclusive::SCRIPTS;
 use crate::socket::ended::Ended;
 use crate::socket::first_step::first_step;
 use crate::socket::server::Wire;
+use crate::sync::{AtomicUsize, CallerRuntime, Mutex, MutexGuard, background, planted, sleep, yield_now};
 
 /// The most requests that leave together. More would wait for each other's answers, while the server is idle.
 const MOST_REQUESTS: usize = 64;
@@ -193,7 +193,9 @@ impl Combiner {
         let mut next = self.lock();
         let wants = put(&mut next);
         next.requests.push(BatchedRequest { wants, reply });
-        next.under_way.get_or_insert_with(|| UnderWay::new(&self.under_way));
+        if !planted("a batch that waits is not under way") {
+            next.under_way.get_or_insert_with(|| UnderWay::new(&self.under_way));
+        }
         if next.requests.len() == MOST_REQUESTS {
             self.leave(next);
             return Joined { began: None, answers };
@@ -215,14 +217,14 @@ impl Combiner {
         background.spawn(async move {
             let mut last = None;
             loop {
-                tokio::time::sleep(BATCH_TIME).await;
+                sleep(BATCH_TIME).await;
                 let Some(combiner) = combiner.upgrade() else { return };
                 let mut next = combiner.lock();
                 if last.replace(next.number) != Some(next.number) {
                     continue;
                 }
                 if next.requests.is_empty() {
-                    next.watched = false;
+                    next.watched = planted("the watch ends and nobody knows");
                     return;
                 }
                 combiner.leave(next);
@@ -235,6 +237,7 @@ impl Combiner {
     fn leave(&self, mut next: MutexGuard<'_, Batch>) {
         let following = Batch::after(&next);
         let batch = std::mem::replace(&mut *next, following);
+        let next = (!planted("a batch is let go before it leaves")).then_some(next);
         // Taken before the other is let go, so that batches keep their order.
         let leaving = self.leaving.lock().unwrap_or_else(PoisonError::into_inner);
         drop(next);
@@ -263,7 +266,7 @@ impl Joined {
         let Self { began, answers } = self;
         if let Some(began) = began {
             // Other tasks that are ready to run can join the batch first.
-            tokio::task::yield_now().await;
+            yield_now().await;
             drop(began);
         }
         answers.await.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))
@@ -279,6 +282,9 @@ struct Began {
 
 impl Drop for Began {
     fn drop(&mut self) {
+        if planted("a caller that goes away leaves its batch") {
+            return;
+        }
         let next = self.combiner.lock();
         if next.number == self.number {
             self.combiner.leave(next);

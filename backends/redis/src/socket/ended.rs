@@ -2,11 +2,13 @@
 
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use ::redis::RedisResult;
 use futures::future::{Either, select};
 use tokio::sync::Notify;
+
+use crate::sync::{AtomicBool, planted};
 
 /// Whether the client has said that its connection has ended.
 ///
@@ -33,6 +35,9 @@ impl Ended {
     }
 
     async fn wait(&self) {
+        if planted("the end is looked at before the listening") && !self.has.load(Ordering::Acquire) {
+            return self.news.notified().await;
+        }
         let mut news = pin!(self.news.notified());
         // Before the check, so that no end is missed in between.
         news.as_mut().enable();
