@@ -46,10 +46,11 @@ macro_rules! row_lock_cases {
 /// The other processes of the tests.
 #[test]
 fn child_main() {
-    use lease::cases::moved_host;
+    use lease::cases::{moved_host, stopped_turns};
 
     match dlock_testkit::child::role().as_deref() {
         Some(moved_host::ROLE) => moved_host::child(),
+        Some(stopped_turns::ROLE) => stopped_turns::child(),
         Some(role) => panic!("no role {role}"),
         // A run of all tests.
         None => {}

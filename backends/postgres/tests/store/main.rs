@@ -63,6 +63,7 @@ macro_rules! row_lock_cases {
 fn child_main() {
     match dlock_testkit::child::role().as_deref() {
         Some(cases::moved_host::ROLE) => cases::moved_host::child(),
+        Some(cases::stopped_turns::ROLE) => cases::stopped_turns::child(),
         Some(role) => panic!("no role {role}"),
         // A run of all tests.
         None => {}

@@ -25,6 +25,7 @@ mod runtimes;
 mod schema_version;
 mod sessions;
 mod shedlock;
+pub(crate) mod stopped_turns;
 pub(crate) mod support;
 pub(crate) mod sweep;
 mod table_prefix;

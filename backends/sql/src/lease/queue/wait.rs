@@ -23,6 +23,10 @@ const POLL_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::f
 /// The shortest pause between two looks.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
+/// A caller that has joined the queue before it asked for the row asks for it after half of its wait, and after this at the
+/// latest: the session with the turn may be that of a process that stands still, and the row free.
+const ROW_UNSEEN: Duration = Duration::from_secs(1);
+
 /// Where a wait begins.
 pub(crate) enum Start<D: Dialect> {
     /// Others have the lock: the waiter goes to the end of the queue.
@@ -81,8 +85,10 @@ async fn wait<D: Dialect>(
     let is_at_once = !is_behind && session.try_turn(&queue).await?;
     if !is_at_once {
         if !is_behind {
-            recent.note(row, sessions.context.clock.now());
-            waiter.note_contended(HolderState::default());
+            let now = sessions.context.clock.now();
+            recent.note(row, now);
+            let ask_by = now.after((waiter.until.since(now) / 2).min(ROW_UNSEEN));
+            waiter.note_contended(HolderState { ask_by: Some(ask_by), ..HolderState::default() });
         }
         if !session.wait_for_turn(&queue, waiter.until).await? {
             sessions.put_back(session);
