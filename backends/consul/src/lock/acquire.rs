@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Queue, Result, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Queue, Result, Validity, Wake};
 
 use crate::lock::claim_state::{ClaimSession, ClaimState, HoldSession, StateAccess};
 use crate::lock::shared::GIVEN_WAY_FOR;
@@ -25,6 +25,7 @@ impl Shared {
         let mut session = access.await;
         let waits = queue != Queue::Leave;
         for _ in 0..MAX_TRIES {
+            let asked = self.http.clock().now();
             let result = self.try_once(&claim, &state, &mut session, waits).await.map_err(|error| {
                 // Without a session the claim has nothing in the store. If the error was never sent, no abandon follows.
                 if session.is_none() {
@@ -40,7 +41,9 @@ impl Shared {
                     self.streaks.end(&claim.key);
                     // Foreign clients have their session when the lock becomes free. Without one, a waiter would always be late.
                     if self.http.settings().literal {
-                        self.live_session_id(&claim, &mut session, false).await?;
+                        if self.leaves_time(queue, asked) {
+                            self.live_session_id(&claim, &mut session, false).await?;
+                        }
                     } else if state.is_passed_over.swap(false, Ordering::Relaxed) {
                         self.leave_mark(&claim, &state, &mut session).await?;
                     }
@@ -69,6 +72,13 @@ impl Shared {
             self.leave(&claim, &state, &mut session).await?;
         }
         Ok(Attempt::Contended(self.ask_again_soon()))
+    }
+
+    /// Whether another request, which takes twice as long as the look of this try, would end within the wait. One that the end
+    /// of the wait cuts short would hide that the lock is held.
+    fn leaves_time(&self, queue: Queue, asked: BootInstant) -> bool {
+        let now = self.http.clock().now();
+        matches!(queue, Queue::Join { until, .. } if now.after(now.since(asked) * 2) < until)
     }
 
     async fn try_once(

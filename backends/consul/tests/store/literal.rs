@@ -1,11 +1,14 @@
 //! `keys=literal`: the names, flags and requests of Consul's own tools.
 
-use dlock::{ErrorKind, Key, LockKey};
+use dlock::{Clock, ErrorKind, Key, LockKey, Registry};
 use dlock_contract::{Attempt, Backend, Claim, Listing, Note, Queue, Released};
 use dlock_testkit::holds::{self, claim_on, take, token, until};
+use dlock_testkit::servers::shared;
+use dlock_testkit::{Mode, Proxy};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::server::{LOCK, LONG, Raw, SECOND, fresh, name, process};
+use crate::server::{LOCK, LONG, Raw, SECOND, fresh, name, open, own, process};
 
 /// A claim whose literal name is `text`.
 fn literal(text: &str) -> Arc<Claim> {
@@ -99,4 +102,42 @@ async fn a_listing_has_the_held_locks_of_all_tools_and_no_other_keys() {
     assert_eq!(names, [format!("jobs/{id}-a"), format!("jobs/{id}-d")]);
     store.release(&hold).await.unwrap();
     raw.destroy(&theirs);
+}
+
+/// A session takes as long as the look that has found the lock held. The engine would take the end of the wait for an outage.
+#[tokio::test]
+async fn a_waiter_makes_no_session_for_which_its_wait_leaves_no_time() {
+    let server = own();
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (store, raw) = (open(&format!("{url}?keys=literal")).await.unwrap(), Raw::at(&server.url()));
+    let id = fresh("short");
+    let theirs = raw.new_session("release");
+    assert!(raw.acquire(&format!("jobs/{id}"), &theirs, LOCK));
+    let sessions = || raw.json("GET /v1/session/list").as_array().map(Vec::len);
+    let before = sessions();
+    let late = Duration::from_millis(100);
+    proxy.set(Mode::Delay { to_server: late, to_client: late });
+    let short = literal(&id);
+    let until = Queue::until(Clock::system().now().after(late * 2));
+    let Attempt::Contended(wake) = store.try_acquire(&short, until).await.unwrap() else { panic!("two holders") };
+    assert!(wake.held_by.is_some() && wake.signal.is_some());
+    assert_eq!(sessions(), before, "a session for a wait that is over");
+    store.abandon(&short).await.unwrap();
+    let long = literal(&id);
+    let until = Queue::until(Clock::system().now().after(SECOND * 60));
+    let Attempt::Contended(_wake) = store.try_acquire(&long, until).await.unwrap() else { panic!("two holders") };
+    assert_eq!(sessions(), before.map(|count| count + 1));
+    store.abandon(&long).await.unwrap();
+}
+
+/// An operator looks for the name that an error shows in the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_shows_the_name_that_foreign_clients_see() {
+    let (id, key) = (fresh("named"), |id: &str| Key::text("jobs/").value(id));
+    let registry = Registry::new();
+    registry.connect("consul", &format!("{}?keys=literal", shared().consul().unwrap())).await.unwrap();
+    registry.set_default("consul").unwrap();
+    let _held = registry.lock(key(&id)).acquire().await.unwrap();
+    let busy = registry.lock(key(&id)).try_acquire().await.unwrap_err();
+    assert_eq!(busy.key(), Some(format!("jobs/{id}").as_str()));
 }
