@@ -154,6 +154,6 @@ enum FirstReply {
 }
 
 /// Whether this error means that the store is down. Other errors are answers, and would be the same later.
-fn is_down(error: &Error) -> bool {
+pub(super) fn is_down(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Outage | ErrorKind::NotPrimary)
 }

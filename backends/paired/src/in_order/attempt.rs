@@ -60,7 +60,7 @@ impl InOrder {
         let (stores, claim) = (self.clone(), claim.clone());
         wake.signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
             Box::pin(async move {
-                match signal.await.map_err(|error| stores.error_of_first(error))? {
+                match signal.await.map_err(|error| stores.error_of_wait_in_first(error))? {
                     Signal::Granted(first) => stores.continue_with_second(&claim, first).await,
                     Signal::Ask => Ok(Signal::Ask),
                 }

@@ -3,11 +3,18 @@
 use dlock_contract::Error;
 
 use crate::in_order::InOrder;
+use crate::in_order::admit::is_down;
 
 impl InOrder {
     /// An error of the first store, with its name.
     pub(crate) fn error_of_first(&self, error: Error) -> Error {
         error_from(self.kind.names()[0], error)
+    }
+
+    /// An error of a wait in the first store. If a first store that is down is bypassed, the next attempt goes on without it.
+    pub(crate) fn error_of_wait_in_first(&self, error: Error) -> Error {
+        let error = self.error_of_first(error);
+        if self.bypass.is_some() && is_down(&error) { error.with_retryable(true) } else { error }
     }
 
     /// An error of the second store, with its name.
