@@ -40,7 +40,11 @@ impl Acquisition {
                     }
                     self.attempt().await?
                 }
-                None => self.join_anew().await?,
+                None => {
+                    // The new turn has not heard yet that the store answers, and the neighbours behind it ask that turn.
+                    contentions = 0;
+                    self.join_anew().await?
+                }
             };
             let waited_for = last.take();
             let answer = match answer {

@@ -43,7 +43,7 @@ pub(crate) enum ReleaseOutcome {
 pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     // A shutdown waits for this release too.
     let shared = tenure.shared.clone();
-    let _call = (!planted("a shutdown does not wait for a release")).then(|| shared.jobs.call());
+    let _call = shared.jobs.call();
     tenure.note_release();
     let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
@@ -142,9 +142,7 @@ fn release_on_our_thread(tenure: Arc<Tenure>, job: Job, report: ReleaseReport) {
     let now = store.clock.now();
     // The store may keep the lock for longer than the hold was valid here: after `max_hold`, or after a renewal without
     // an answer.
-    let may_be_prolonged = !planted("after an unanswered request for tokens the hold is not prolonged");
-    let longest = if may_be_prolonged { now.after(tenure.hold.claim.ttl) } else { now };
-    let gone = longest.max(tenure.valid_until());
+    let gone = now.after(tenure.hold.claim.ttl).max(tenure.valid_until());
     let held = now.since(tenure.since);
     let expires_alone = store.backend.profile().expires_alone;
     let undo = LateRelease { tenure, report, held, tried: false };

@@ -107,9 +107,6 @@ impl Tenure {
         let mut duties = self.duties();
         let held = self.is_held();
         duties.renewals += u32::from(held);
-        if planted("two renewals under way counted as one") {
-            duties.renewals = duties.renewals.min(1);
-        }
         held
     }
 
