@@ -328,6 +328,10 @@ impl Database {
         self.change(&format!("GRANT {rights} ON {table} TO {account}")).await;
     }
 
+    pub(crate) async fn revoke(&self, account: &str, (rights, table): &(&str, &str)) {
+        self.change(&format!("REVOKE {rights} ON {table} FROM {account}")).await;
+    }
+
     /// An account that may do all in this database.
     pub(crate) async fn make_account(&self, name: &str, password: &str) {
         self.change(&format!("CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{}'", password.replace('\'', "''"))).await;

@@ -33,7 +33,7 @@ pub struct TableSet {
     /// The tables.
     pub tables: &'static [&'static ServerTable],
     /// The statements of a lock, with `{probe}` for a name of their own. So a missing right is reported when the store is opened,
-    /// and not at the first lock. Their transaction is rolled back.
+    /// and not at the first lock. A readiness probe repeats them. Their transaction is rolled back.
     pub probes: &'static [&'static str],
 }
 
@@ -55,10 +55,10 @@ pub async fn prepare_tables<S: TableServer>(mut server: S, set: &TableSet) -> Re
     Ok(())
 }
 
-/// Checks that the tables are there, as they must be, in the version that this program knows.
+/// Checks that the tables are there, as they must be, in the version that this program knows, and tests the rights.
 ///
 /// # Errors
-/// If they are not.
+/// If a table is not so, or if a right is missing.
 pub async fn check_tables<S: TableServer>(mut server: S, set: &TableSet) -> Result<()> {
     let server = &mut server;
     for table in set.tables {
@@ -66,6 +66,7 @@ pub async fn check_tables<S: TableServer>(mut server: S, set: &TableSet) -> Resu
             return Err(table.missing(server.names()));
         }
     }
+    test_rights(server, set.probes).await?;
     check_version(server).await.map(drop)
 }
 
@@ -94,7 +95,7 @@ async fn create_if_missing<S: TableServer>(server: &mut S, table: &ServerTable) 
     }
 }
 
-/// Each opening uses a name of its own, so that none waits for another.
+/// Each test uses a name of its own, so that none waits for another.
 async fn test_rights<S: TableServer>(server: &mut S, probes: &[&str]) -> Result<()> {
     let probes = server.names().in_text(&probes.join("; ")).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
     // As one message: a pooler could give its parts to different sessions.

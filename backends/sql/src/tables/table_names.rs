@@ -65,7 +65,8 @@ impl TableNames {
     }
 
     /// The schema, if the URL names one.
-    pub(crate) fn schema(&self) -> Option<&str> {
+    #[must_use]
+    pub fn schema(&self) -> Option<&str> {
         self.schema.strip_suffix('.')
     }
 

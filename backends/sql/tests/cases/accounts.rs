@@ -12,11 +12,13 @@ use dlock_testkit::{Proxy, text_of, wait_until};
 
 use super::kit::{Builder, Database, Login, TTL, try_open};
 use super::support::{attempt, is_refused};
+use crate::named::rights::tells_of_a_right;
 
 row_cases! {
     an_account_that_may_read_insert_and_update_the_shipped_tables_can_do_everything
     an_account_that_may_not_make_a_missing_table_is_refused_with_the_name_of_the_table
     an_account_without_a_right_is_refused_when_the_store_is_opened
+    a_right_that_is_taken_away_is_told_by_the_probe
 }
 
 pub(crate) const ALL: [(&str, &str); 3] = [
@@ -91,6 +93,12 @@ async fn an_account_without_a_right_is_refused_when_the_store_is_opened(database
     }
     // The probes of the openings that were refused keep no row locked.
     attempt(&database.store().await, &database.claim("a", TTL)).await.unwrap().unwrap();
+}
+
+async fn a_right_that_is_taken_away_is_told_by_the_probe(database: Database) {
+    database.migrate().await;
+    let url = database.account_with(&ALL).await;
+    tells_of_a_right(&database, &url, &try_open(&url).await.unwrap(), "dlock_locks").await;
 }
 
 /// The last request of the former account has no answer, and the store undoes it when it has the present account. True: the store

@@ -10,6 +10,7 @@ mod late;
 mod lost_releases;
 mod releases;
 mod renewals;
+pub(crate) mod rights;
 mod session_end;
 mod silent;
 pub(crate) mod support;

@@ -7,11 +7,13 @@ use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Listing, Released, S
 use dlock_testkit::holds::{claim_on, confirm, stand, take};
 
 use super::world::{Failure, registry, run};
+use crate::named::rights::tells_of_a_right;
 use crate::row_kit::{Database, MIGRATIONS, open, transaction};
 
 row_lock_cases! {
     an_account_that_may_read_and_write_the_shipped_tables_can_do_everything
     an_account_without_a_right_is_refused_when_the_store_is_opened
+    a_right_that_is_taken_away_is_told_by_the_probe
     an_account_that_may_read_and_change_a_table_of_the_users_own_locks_its_rows
 }
 
@@ -63,6 +65,12 @@ async fn an_account_without_a_right_is_refused_when_the_store_is_opened(database
         let error = open(&database.account_with(&rights).await).await.expect_err(table);
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{table}: {error}");
     }
+}
+
+async fn a_right_that_is_taken_away_is_told_by_the_probe(database: Database) {
+    migrate(&database).await;
+    let url = database.account_with(&ALL).await;
+    tells_of_a_right(&database, &url, &open(&url).await.unwrap(), "dlock_rows").await;
 }
 
 async fn an_account_that_may_read_and_change_a_table_of_the_users_own_locks_its_rows(database: Database) {

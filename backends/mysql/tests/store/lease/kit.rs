@@ -230,6 +230,10 @@ impl Database {
         self.change(&format!("GRANT {rights} ON {}.{table} TO '{account}'@'%'", self.name)).await;
     }
 
+    pub(crate) async fn revoke(&self, account: &str, (rights, table): &(&str, &str)) {
+        self.change(&format!("REVOKE {rights} ON {}.{table} FROM '{account}'@'%'", self.name)).await;
+    }
+
     /// An account that may do all in this database.
     pub(crate) async fn make_account(&self, name: &str, password: &str) {
         let password = password.replace('\\', "\\\\").replace('\'', "''");
