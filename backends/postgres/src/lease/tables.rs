@@ -9,7 +9,7 @@ use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::server::fault::fault;
+use crate::server::fault::{NO_SCHEMA, fault, no_schema_in_path};
 use crate::server::other_tables;
 
 /// For lease rows.
@@ -176,7 +176,11 @@ impl TableServer for Tables<'_> {
     }
 
     async fn run(&mut self, sql: String) -> Result<()> {
-        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.conn).await.map(drop).map_err(fault)
+        let ran = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.conn).await.map(drop).map_err(fault);
+        ran.map_err(|error| match error.code() {
+            Some(NO_SCHEMA) if self.names.schema().is_none() => no_schema_in_path().because(error),
+            _ => error,
+        })
     }
 
     async fn number(&mut self, sql: String) -> Result<Option<i64>> {

@@ -48,6 +48,15 @@ pub(crate) fn not_connected(error: sqlx::Error) -> Error {
     dlock_sql::not_connected("PostgreSQL", error).unwrap_or_else(fault)
 }
 
+/// The code for a schema that is not there.
+pub(crate) const NO_SCHEMA: &str = "3F000";
+
+/// The URL names no schema, and the tables are to be made in the first one of the search_path.
+pub(crate) fn no_schema_in_path() -> Error {
+    let text = "no schema of the account's search_path exists: set search_path, or write schema=… in the URL";
+    Error::config("schema", text).with_code(NO_SCHEMA)
+}
+
 fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
     let mapped = match code {
         Some("42501") => {
@@ -64,7 +73,7 @@ fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its password");
         }
         Some("3D000") => return Error::config("url", "the server does not have the database that the URL names"),
-        Some("3F000") => {
+        Some(NO_SCHEMA) => {
             return Error::config(
                 "schema",
                 "the database does not have the schema that the URL names; check the name, or CREATE SCHEMA",

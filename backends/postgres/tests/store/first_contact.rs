@@ -19,12 +19,13 @@ async fn each_fault_of_a_first_contact_has_its_text() {
     let plain = start(Postgres { hba, ..Postgres::default() }).await;
     let mysql = shared().mysql().unwrap().rsplit_once(':').unwrap().1.split('/').next().unwrap().parse().unwrap();
     let database = Database::create(&plain.url(), "contact").await;
-    for account in ["app", "few", "late"] {
+    for account in ["app", "few", "late", "lost"] {
         database.change(&format!("CREATE ROLE {account} LOGIN PASSWORD 'right'")).await;
     }
     for change in [
         "GRANT CREATE ON SCHEMA public TO app, late",
         "ALTER ROLE late SET default_transaction_read_only = on",
+        "ALTER ROLE lost SET search_path = nope",
         &format!("CREATE DATABASE closed_{}", database.name),
         &format!("REVOKE CONNECT ON DATABASE closed_{} FROM public", database.name),
     ] {
@@ -61,6 +62,7 @@ async fn each_fault_of_a_first_contact_has_its_text() {
         ("no right", format!("postgres://few:right@127.0.0.1:{at}/{name}"), at),
         ("no such database", format!("postgres://app:right@127.0.0.1:{at}/nowhere"), at),
         ("no such schema", format!("postgres://app:right@127.0.0.1:{at}/{name}?schema=nowhere"), at),
+        ("no schema in the search_path", format!("postgres://lost:right@127.0.0.1:{at}/{name}"), at),
         ("too old", format!("postgres://app:right@{}/{name}?tls=off", proxy.addr()), proxy.addr().port()),
         ("read-only", format!("postgres://late:right@127.0.0.1:{at}/{name}"), at),
     ] {
