@@ -142,7 +142,8 @@ impl Quarantine {
     /// During a quarantine, and on a server that may evict locks.
     pub(crate) fn check(&self, now: impl FnOnce() -> BootInstant) -> Result<()> {
         if self.evicts() {
-            return Err(evicts());
+            // An operator may correct the policy, and the next attempt asks for it.
+            return Err(evicts().with_retryable(true));
         }
         let since = |place: &AtomicU64| match place.load(Ordering::Relaxed) {
             0 => None,

@@ -170,7 +170,8 @@ impl Shards {
         let state = self.state();
         let owner = state.owner(slot);
         if owner.is_some_and(|owner| owner.evicts) {
-            return Err(evicts());
+            // An operator may correct the policy, and the next look shows it.
+            return Err(evicts().with_retryable(true));
         }
         let moving = state.moving.range((slot, 0)..=(slot, usize::MAX));
         let next = moving.filter_map(|(_, at)| state.servers.get(*at));

@@ -1,9 +1,13 @@
 //! A server that may evict locks: refused at opening, by `ready`, and when it is met later.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use dlock::backends::redis::{Literal, Redis};
-use dlock::{Clock, ErrorKind};
+use dlock::{
+    Clock, ErrorKind, Event, Label, Observer, Operation, Registry, RequestOutcome, StoreEvent, StoreLabel, Wait,
+};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{self, Instance};
@@ -70,6 +74,46 @@ async fn a_server_that_may_evict_locks_grants_none_until_it_says_that_it_does_no
     // One of the two is enough.
     server.ask("ACL SETUSER whole +info").unwrap();
     take(&redis, &claim("k", SECOND)).await;
+}
+
+/// Counts the attempts that were refused.
+struct Refused(Arc<AtomicU32>);
+
+impl Observer for Refused {
+    fn on_event(&self, _: &Label, _: &Event) {}
+
+    fn on_store_event(&self, _: &StoreLabel, event: &StoreEvent) {
+        if let StoreEvent::Requested { operation: Operation::Acquire, outcome: RequestOutcome::Failed(kind), .. } =
+            event
+            && is_wrong_server(kind)
+        {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_candidate_goes_on_once_the_server_does_not_evict() {
+    let server = server().await;
+    let (registry, refused) = (Registry::new(), Arc::new(AtomicU32::new(0)));
+    registry.connect("redis", &server.url()).await.unwrap();
+    registry.observe(Refused(refused.clone()));
+    server.ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
+    // It is looked at on a new connection.
+    server.ask("CLIENT KILL TYPE normal").unwrap();
+    let other = registry.lock("other").backend("redis").wait(Wait::None);
+    let is_refused = async || match other.clone().acquire().await {
+        Err(error) => is_wrong_server(error.kind()),
+        Ok(guard) => guard.release().await.is_err(),
+    };
+    wait_until("the policy is seen", is_refused).await.unwrap();
+    let before = refused.load(Ordering::Relaxed);
+    let election = registry.elect("boss").backend("redis");
+    let leads = tokio::spawn(election.lead(async |leader| leader.term().get()));
+    let campaigned = async || leads.is_finished() || refused.load(Ordering::Relaxed) > before;
+    wait_until("the candidate is refused", campaigned).await.unwrap();
+    server.ask("CONFIG SET maxmemory-policy noeviction").unwrap();
+    leads.await.unwrap().unwrap();
 }
 
 fn is_wrong_server(kind: &ErrorKind) -> bool {
