@@ -9,12 +9,10 @@ use dlock_contract::{
 use dlock_store::detached;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use zookeeper_client::{Error as ClientError, MultiWriteError};
 
 use crate::place::HoldSession;
 use crate::renewal::{foreign, renew};
-use crate::server::fault::fault;
-use crate::store::ZooKeeper;
+use crate::store::{ZooKeeper, probe};
 use crate::{forms, inspect};
 
 impl Backend for ZooKeeper {
@@ -84,24 +82,15 @@ impl Backend for ZooKeeper {
         .boxed()
     }
 
-    /// Sends a request that changes nothing and that a majority must confirm. Then asks a server for its version and role.
+    /// Repeats the test of the opening. Then asks a server for its version and role.
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         let shared = self.shared.clone();
         detached(async move {
             let client = shared.leases.any().await?.client().await?;
-            let root = if shared.paths.root().is_empty() { "/" } else { shared.paths.root() };
-            let mut writer = client.new_multi_writer();
-            writer.add_check_version(root, -1).map_err(|error| fault(&error))?;
-            match writer.commit().await {
-                // An account that may not read this node may still take locks.
-                Ok(_)
-                | Err(MultiWriteError::OperationFailed { source: ClientError::NoAuth | ClientError::NoNode, .. }) => {
-                    let mut health = shared.leases.health().await?;
-                    health.findings = forms::note(&client, &shared).await?;
-                    Ok(health)
-                }
-                Err(error) => Err(fault(&error.into())),
-            }
+            probe(&client, &shared).await?;
+            let mut health = shared.leases.health().await?;
+            health.findings.extend(forms::note(&client, &shared).await?);
+            Ok(health)
         })
         .boxed()
     }

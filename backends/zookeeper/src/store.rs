@@ -50,8 +50,9 @@ impl ZooKeeper {
         detached(async move {
             let (leases, client) = Leases::measure(cluster, &clock).await?;
             let shared = Shared::new(leases, paths, layout, acls);
-            probe(&client, &shared, literal).await?;
+            probe(&client, &shared).await?;
             forms::note(&client, &shared).await?;
+            shared.leases.remember_ensemble(&client).await?;
             let profile = profile(&shared.leases, literal);
             Ok(Self { shared, profile, hosts })
         })
@@ -78,25 +79,24 @@ fn profile(leases: &Leases, literal: bool) -> Profile {
 }
 
 /// Makes the chroot, and tests the rights that every lock with dlock's own names needs. With `keys=literal` the paths
-/// depend on the locks, so nothing else is tested.
-async fn probe(client: &Client, shared: &Shared, literal: bool) -> Result<()> {
-    let (root, probe) = (shared.paths.root(), shared.paths.probe());
+/// depend on the locks, so only a majority is asked.
+pub(crate) async fn probe(client: &Client, shared: &Shared) -> Result<()> {
+    let root = shared.paths.root();
     let tried = async {
-        if !root.is_empty() {
+        // An account needs no right to the nodes above a chroot that is there.
+        if !root.is_empty() && client.check_stat(root).await?.is_none() {
             client.mkdir(root, &CreateMode::Persistent.with_acls(shared.acls)).await?;
         }
-        if literal {
-            return Ok(());
+        if shared.paths.is_literal() {
+            return ask_majority(client, if root.is_empty() { "/" } else { root }).await;
         }
-        client.mkdir(&probe, &shared.parents()).await?;
-        let prefix = format!("{probe}/n-");
-        let options = CreateMode::EphemeralSequential.with_acls(shared.acls);
-        let (_, sequence) = client.create(&prefix, b"", &options).await?;
-        client.list_children(&probe).await?;
-        client.delete(&format!("{prefix}{sequence}"), None).await
+        match try_rights(client, shared).await {
+            // The servers have swept the parent meanwhile, because it is empty.
+            Err(ClientError::NoNode) => try_rights(client, shared).await,
+            tried => tried,
+        }
     };
-    let tried: std::result::Result<(), ClientError> = tried.await;
-    tried.map_err(|error| {
+    tried.await.map_err(|error| {
         let error = fault(&error);
         if *error.kind() != ErrorKind::PermissionDenied {
             return error;
@@ -109,6 +109,31 @@ async fn probe(client: &Client, shared: &Shared, literal: bool) -> Result<()> {
             ),
         )
     })
+}
+
+/// Makes and deletes a node in one request, so that it leaves nothing and counts no sequence up: a readiness probe asks every
+/// few seconds.
+async fn try_rights(client: &Client, shared: &Shared) -> Result<(), ClientError> {
+    let parent = shared.paths.probe();
+    client.mkdir(&parent, &shared.parents()).await?;
+    client.list_children(&parent).await?;
+    let node = format!("{parent}/{:016x}", client.session_id().0);
+    let mut writer = client.new_multi_writer();
+    writer.add_create(&node, b"", &CreateMode::Ephemeral.with_acls(shared.acls))?;
+    writer.add_delete(&node, None)?;
+    writer.commit().await?;
+    Ok(())
+}
+
+/// Sends a request that changes nothing and that a majority must confirm.
+async fn ask_majority(client: &Client, root: &str) -> Result<(), ClientError> {
+    let mut writer = client.new_multi_writer();
+    writer.add_check_version(root, -1)?;
+    match writer.commit().await.map_err(ClientError::from) {
+        // An account that may not read this node may still take locks.
+        Ok(_) | Err(ClientError::NoAuth) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 impl fmt::Debug for ZooKeeper {

@@ -62,7 +62,7 @@ impl Place {
                 }
             } else {
                 if queue == Queue::Leave
-                    && let Some(refused) = self.check_free(client, claim).await?
+                    && let Some(refused) = self.check_free(client).await?
                 {
                     shared.places.forget_empty(claim.owner, self);
                     return refused;
@@ -84,7 +84,7 @@ impl Place {
                 Position::Conflict => {
                     self.delete_nodes(client, lease, state).await?;
                     shared.places.forget_empty(claim.owner, self);
-                    Err(mode_conflict(claim))
+                    Err(mode_conflict())
                 }
                 Position::CounterEnded => {
                     self.delete_nodes(client, lease, state).await?;
@@ -172,7 +172,7 @@ impl Place {
     }
 
     /// For a caller that does not join the queue: its answer, if the lock is not free. Then no node has to be deleted.
-    async fn check_free(&self, client: &Client, claim: &Claim) -> Result<Option<Result<Attempt>>> {
+    async fn check_free(&self, client: &Client) -> Result<Option<Result<Attempt>>> {
         let mut queue = match client.list_children(&self.path).await {
             Ok(children) => WaitQueue::of(&children),
             Err(ClientError::NoNode) => return Ok(None),
@@ -184,7 +184,7 @@ impl Place {
         }
         match queue.position_at_end(self.mode) {
             Position::First => Ok(None),
-            Position::Conflict => Ok(Some(Err(mode_conflict(claim)))),
+            Position::Conflict => Ok(Some(Err(mode_conflict()))),
             _ => {
                 let first = queue.contenders.first();
                 let note = match first {
@@ -224,7 +224,6 @@ pub(super) fn leaves_in_doubt(error: &ClientError) -> bool {
     fault(error).kind() == &ErrorKind::Outage || fault(error).kind() == &ErrorKind::Protocol
 }
 
-fn mode_conflict(claim: &Claim) -> Error {
-    let text = "the key is locked in another mode, which excludes this one";
-    Error::new(ErrorKind::KeyConflict, text).with_key(claim.key.as_str())
+fn mode_conflict() -> Error {
+    Error::new(ErrorKind::KeyConflict, "the key is locked in another mode, which excludes this one")
 }

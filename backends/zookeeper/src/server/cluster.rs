@@ -21,6 +21,8 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 const REASON_TIMEOUT: Duration = Duration::from_secs(4);
 /// The timeout of that session.
 const PROBE_SESSION: Duration = Duration::from_secs(20);
+const SHORTEST_TICK: Duration = Duration::from_millis(1);
+const LONGEST_TICK: Duration = Duration::from_secs(60);
 /// The length of the host list that the client library gets; it repeats the hosts. The library tries the whole list in random
 /// order, and doubles its pause each time it reaches the end of the list. With a shorter list, a client that was cut off would
 /// be back too late to keep its sessions.
@@ -39,6 +41,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::one_of("layout", &["curator", "kazoo"]),
     OptionRow::one_of("auth", &["digest", "sasl"]),
     OptionRow::one_of("acl", &["creator", "open"]),
+    OptionRow::new("tick", "the `tickTime` of the servers, from 1ms to 1min, such as 4s"),
     OptionRow::one_of("tls", &["verify", "off"]),
     OptionRow::CA,
     OptionRow::CERT,
@@ -63,6 +66,8 @@ pub(crate) struct Cluster {
     pub(crate) literal: bool,
     /// Whether only the account that made a node has rights to it.
     pub(crate) creator: bool,
+    /// The tick of the servers, for those that do not tell it.
+    pub(crate) tick: Option<Duration>,
 }
 
 impl Cluster {
@@ -112,6 +117,7 @@ impl Cluster {
             layout: if address.option("layout") == Some("kazoo") { Layout::Kazoo } else { Layout::Curator },
             literal: address.option("keys") == Some("literal"),
             creator,
+            tick: address.read("tick", read_tick)?,
         };
         #[cfg(feature = "tls")]
         if cluster.tls.is_some() {
@@ -143,14 +149,20 @@ impl Cluster {
         self.connect_to(connector, &self.host_list).await.map_err(ConnectError::Failed)
     }
 
-    /// Refuses hosts of two ensembles: all servers of an ensemble know each other's sessions. A host that does not answer is not
-    /// checked.
-    pub(crate) async fn check_ensemble(&self, clock: &Clock) -> Result<()> {
+    /// Whether the URL names more than one host.
+    pub(crate) fn has_several_hosts(&self) -> bool {
+        self.hosts.contains(',')
+    }
+
+    /// Refuses hosts of two ensembles: all servers of an ensemble know each other's sessions. Returns the hosts that did not
+    /// answer, which are not checked.
+    pub(crate) async fn check_ensemble(&self, clock: &Clock) -> Result<Vec<&str>> {
         let hosts: Vec<_> = self.hosts.split(',').collect();
-        let mut last: Option<(SessionInfo, BootInstant)> = None;
+        let mut last: Option<(SessionInfo, BootInstant, &str)> = None;
+        let mut silent = Vec::new();
         for (at, host) in hosts.iter().enumerate().filter(|_| hosts.len() > 1) {
             let mut connector = self.connector(PROBE_SESSION)?;
-            if let Some((session, _)) = &last {
+            if let Some((session, ..)) = &last {
                 connector = connector.with_session(session.clone());
             }
             // The last host closes the session.
@@ -162,21 +174,22 @@ impl Cluster {
                 Some(Ok(client)) => {
                     // For less than this time the servers keep it for certain.
                     let ends = began.after(client.session_timeout() / 2);
-                    last = Some((client.into_session(), ends));
+                    last = Some((client.into_session(), ends, host));
                 }
-                Some(Err(ClientError::SessionExpired))
-                    if last.as_ref().is_some_and(|(_, ends)| clock.now() < *ends) =>
-                {
-                    let text = format!(
-                        "the hosts are servers of two ensembles, which would grant each lock twice: {host} does not know \
-                         the sessions of the others"
-                    );
-                    return Err(Error::config("url", text));
-                }
-                Some(Err(_)) | None => {}
+                Some(Err(ClientError::SessionExpired)) => match &last {
+                    Some((_, ends, other)) if clock.now() < *ends => {
+                        let text = format!(
+                            "the hosts are servers of two ensembles, which would grant each lock twice: {host} does not \
+                             know a session of {other}"
+                        );
+                        return Err(Error::config("url", text));
+                    }
+                    _ => silent.push(*host),
+                },
+                Some(Err(_)) | None => silent.push(*host),
             }
         }
-        Ok(())
+        Ok(silent)
     }
 
     /// Adds the cause to the error of an opening without a session. The client library does not report it, so this
@@ -267,6 +280,10 @@ pub(crate) enum ConnectError {
     Wrong(Error),
     /// The servers failed or refused.
     Failed(ClientError),
+}
+
+fn read_tick(text: &str) -> Option<Duration> {
+    humantime::parse_duration(text).ok().filter(|tick| (SHORTEST_TICK..=LONGEST_TICK).contains(tick))
 }
 
 /// Whether the name of a node may have this character.

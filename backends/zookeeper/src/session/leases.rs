@@ -15,6 +15,7 @@ use super::lease::Lease;
 use crate::server::cluster::Cluster;
 use crate::server::fault::{FIRST_CONTACT, fault};
 use crate::server::four_letter;
+use crate::server::paths::{Paths, form};
 
 /// The shortest session timeout that is requested. A connection must be made within a part of it, so where this takes
 /// longer, twice as long a timeout is requested, up to the one that is requested last.
@@ -40,8 +41,15 @@ pub(crate) struct Leases {
     range: TtlRange,
     /// How often the leader looks for sessions that have ended. A session's timeout is longer than its ttl by half of it.
     tick: Duration,
+    tick_is_guessed: bool,
     shared: Mutex<SharedLeases>,
+    /// By which the ensemble is known again.
+    mark: Mutex<Option<Mark>>,
 }
+
+/// When the note of the form was made, by the number of the transaction and by the leader's wall clock. Two ensembles have
+/// not made theirs in the same millisecond.
+type Mark = (i64, i64);
 
 #[derive(Default)]
 struct SharedLeases {
@@ -74,14 +82,22 @@ impl Leases {
         let (min, max) = (whole(&short), whole(&long));
         // Unless configured otherwise, the shortest session timeout is two ticks. It may be configured to be less, so only the
         // server's own word makes the tick shorter than the usual one.
-        let told = four_letter::tick(cluster.plain_text_hosts(), clock).await;
+        let told = four_letter::tick(cluster.plain_text_hosts(), clock).await.or(cluster.tick);
         let tick = told.unwrap_or_else(|| USUAL_TICK.max(min / 2));
         // Sessions are asked for in whole milliseconds.
         let tick = Duration::from_millis(u64::try_from(tick.as_millis()).unwrap_or(0) / 2 * 2);
         let extra = tick / 2;
         let range = TtlRange::new(min.saturating_sub(extra).max(SHORTEST_TTL), max.saturating_sub(extra));
         let range = range.in_steps_of(Duration::from_millis(1));
-        let leases = Self { cluster, clock: clock.clone(), range, tick, shared: Mutex::default() };
+        let leases = Self {
+            cluster,
+            clock: clock.clone(),
+            range,
+            tick,
+            tick_is_guessed: told.is_none(),
+            shared: Mutex::default(),
+            mark: Mutex::default(),
+        };
         Ok((Arc::new(leases), long))
     }
 
@@ -173,13 +189,61 @@ impl Leases {
             let text = format!("this ZooKeeper server grants no session of {asked:?}");
             return Err(Error::new(ErrorKind::TtlOutOfRange { min, max }, text).never_sent());
         }
+        if self.cluster.has_several_hosts() {
+            self.check_origin(&client).await.map_err(Error::never_sent)?;
+        }
         Lease::begin(client, ttl, shared, began, &self.clock)
     }
 
-    /// The version and role that a server reports.
+    /// Remembers by what the ensemble of this client is known again.
+    pub(crate) async fn remember_ensemble(&self, client: &Client) -> Result<()> {
+        let found = self.mark_of(client).await?;
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        Ok(())
+    }
+
+    /// Refuses a session of another ensemble: since the store was opened, a server may have been set up anew.
+    async fn check_origin(&self, client: &Client) -> Result<()> {
+        let found = self.mark_of(client).await?;
+        let known = *self.mark.lock().unwrap_or_else(PoisonError::into_inner);
+        if found.is_some() && found == known {
+            return Ok(());
+        }
+        let silent = self.cluster.check_ensemble(&self.clock).await?;
+        if known.is_some() && !silent.is_empty() {
+            let text = format!(
+                "a ZooKeeper server does not have the node that dlock made in its ensemble, and these hosts do not \
+                 answer, so it may be of another one: {}",
+                silent.join(", ")
+            );
+            return Err(Error::outage(text));
+        }
+        // An operator has deleted the node, and it was made anew.
+        if found.is_some() {
+            *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = found;
+        }
+        Ok(())
+    }
+
+    async fn mark_of(&self, client: &Client) -> Result<Option<Mark>> {
+        let note = Paths::form_below(&self.cluster.root, form(self.cluster.literal));
+        let found = client.check_stat(&note).await.map_err(|error| fault(&error))?;
+        Ok(found.map(|stat| (stat.czxid, stat.ctime)))
+    }
+
+    /// The version and role that a server reports, and whether the tick is known.
     pub(crate) async fn health(&self) -> Result<Health> {
         self.cluster.check_ensemble(&self.clock).await?;
-        Ok(four_letter::health(self.cluster.plain_text_hosts(), &self.clock).await)
+        let mut health = four_letter::health(self.cluster.plain_text_hosts(), &self.clock).await;
+        if self.tick_is_guessed {
+            let tick = self.tick;
+            health.findings.push(format!(
+                "the servers do not tell their tickTime, so dlock takes {tick:?} for it: with a longer one, two may believe \
+                 in a lock for a moment when a server dies. Add conf to 4lw.commands.whitelist of the servers and open the \
+                 store again, or write tick=… in the URL, such as tick=2s"
+            ));
+        }
+        Ok(health)
     }
 
     fn openings(&self) -> MutexGuard<'_, SharedLeases> {

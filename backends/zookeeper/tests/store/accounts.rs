@@ -61,6 +61,23 @@ async fn without_an_account_the_nodes_are_open() {
 }
 
 #[tokio::test]
+async fn a_right_that_is_taken_away_is_told_by_the_probe() {
+    let url = format!("{}/r{}", shared(), fastrand::u64(..));
+    let (store, raw) = (opened(&url).await, raw(&shared()).await);
+    store.ready().await.unwrap();
+    let locks = format!("/{}/dlock", url.rsplit_once('/').unwrap().1);
+    let reads = Acl::new(Permission::READ | Permission::ADMIN, AuthId::anyone());
+    raw.set_acl(&locks, &[reads], None).await.unwrap();
+    for error in [store.ready().await.unwrap_err(), open(&url).await.unwrap_err()] {
+        assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{error}");
+        assert!(error.message().contains(&locks), "{error}");
+    }
+    raw.set_acl(&locks, &[Acl::new(Permission::ALL, AuthId::anyone())], None).await.unwrap();
+    store.ready().await.unwrap();
+    assert_eq!(line(&raw, &format!("{locks}/@probe")).await, [""; 0], "the probe left something");
+}
+
+#[tokio::test]
 async fn a_lock_under_another_accounts_path_is_refused() {
     let account = Client::connector().with_auth("digest", b"me:canary");
     let account = account.connect(shared().strip_prefix("zk://").unwrap()).await.unwrap();

@@ -1,11 +1,14 @@
 //! The servers' own words about themselves, and a server that is read-only.
 
+use std::time::Duration;
+
 use dlock::ErrorKind;
 use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError, SessionState};
-use dlock_contract::Backend;
+use dlock_contract::{Attempt, Backend, Queue};
+use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance, ZooKeeper};
 
-use crate::kit::{open, opened, own, process, shared};
+use crate::kit::{TTL, line, lock, open, opened, own, path, process, raw, shared};
 
 #[tokio::test]
 async fn a_server_tells_its_version() {
@@ -55,4 +58,25 @@ async fn hosts_of_two_ensembles_are_refused() {
         assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "url"), "{error}");
         assert!(error.message().contains("two ensembles"), "{error}");
     }
+    // Each ttl has a session of its own, on a host by chance.
+    let (mut refused, theirs) = (false, raw(&format!("zk://127.0.0.1:{port}")).await);
+    for more in 0..60 {
+        let key = lock("ensembles");
+        let claim = claim_on(&key, TTL + Duration::from_millis(more), |_| ());
+        match store.try_acquire(&claim, Queue::Leave).await {
+            Ok(Attempt::Acquired(hold)) => {
+                assert_eq!(line(&theirs, &path(&store, &key)).await, [""; 0], "a lock of the other ensemble");
+                store.release(&hold).await.unwrap();
+            }
+            Ok(other) => panic!("{other:?}"),
+            Err(error) if error.is_retryable() => {}
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "url"), "{error}");
+                assert!(error.message().contains(&format!("127.0.0.1:{port} does not know a session of")), "{error}");
+                refused = true;
+                break;
+            }
+        }
+    }
+    assert!(refused, "no session met the other ensemble");
 }
