@@ -11,7 +11,6 @@ use futures::future::{BoxFuture, join_all};
 
 use super::connection::Connections;
 use super::fault::Fault;
-use super::names::{EPOCHS, Layout};
 use super::store::{Etcd, held};
 use super::{forms, inspect, rights};
 
@@ -48,12 +47,11 @@ impl Backend for Etcd {
         Box::pin(async move { Ok(inspect::look(&self.connections.get().await?, &self.layout.range(key)?).await?) })
     }
 
-    /// Reads a key. A majority must answer, so this shows whether the cluster grants locks.
+    /// Repeats the test of the opening, with the requests of an acquisition.
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(async move {
-            let prefix = if self.layout == Layout::Own { rights::LOCKS } else { EPOCHS };
             let connection = self.connections.get().await?;
-            rights::read(&connection, prefix).await?;
+            rights::probe(&connection, self.layout).await?;
             self.connections.check_clusters().await?;
             let mut health = connection.health().await?;
             health.findings = forms::note(&connection, self.layout).await?;

@@ -17,7 +17,7 @@ const USUAL_MAX_OPERATIONS: usize = 128;
 /// The prefix of the keys of all locks.
 pub(super) const LOCKS: &str = "dl1:";
 
-/// Tests the rights that every lock needs. Returns the server's shortest ttl, which depends on its election timeout: the
+/// Tests whether leases are granted, and the rights that every lock needs. Returns the server's shortest ttl, which depends on its election timeout: the
 /// server raises a shorter ttl silently.
 pub(super) async fn probe(connection: &Connection, layout: Layout) -> Result<Duration> {
     let lease = connection.grant(1).await?;
@@ -32,7 +32,7 @@ pub(super) async fn probe(connection: &Connection, layout: Layout) -> Result<Dur
     if tried.is_ok() {
         tried = try_many_operations(connection).await;
     }
-    // Revoking the lease deletes the keys. If this fails, the lease ends by itself.
+    // If this fails, the lease ends by itself.
     let _ = connection.revoke(lease.id()).await;
     tried?;
     u64::try_from(lease.ttl())
@@ -42,16 +42,16 @@ pub(super) async fn probe(connection: &Connection, layout: Layout) -> Result<Dur
         .ok_or_else(|| Error::new(ErrorKind::Protocol, "etcd granted a lease without time"))
 }
 
-/// Reads, puts and deletes a key that no lock has.
+/// Reads a key that no lock has, and sends a put whose condition never holds. The server checks the right to write, which
+/// is that to delete too, and its history stays as it is: a readiness probe asks every few seconds.
 async fn try_prefix(connection: &Connection, prefix: &str, lease: i64) -> Result<()> {
     let key = format!("{prefix}probe/{lease:016x}");
-    read_key(connection, &key, prefix).await?;
-    let absent = Compare::create_revision(key.as_bytes(), CompareOp::Equal, 0);
+    let read = connection.get(key.as_bytes(), GetOptions::new().with_keys_only()).await;
+    check_answer(read.map(drop), prefix, "read")?;
+    let present = Compare::create_revision(key.as_bytes(), CompareOp::Greater, 0);
     let put = TxnOp::put(key.as_bytes(), "", Some(PutOptions::new().with_lease(lease)));
-    let written = connection.txn(Txn::new().when([absent]).and_then([put])).await;
-    check_answer(written.map(drop), prefix, "write")?;
-    let deleted = connection.txn(Txn::new().and_then([TxnOp::delete(key.as_bytes(), None)])).await;
-    check_answer(deleted.map(drop), prefix, "delete")
+    let written = connection.txn(Txn::new().when([present]).and_then([put])).await;
+    check_answer(written.map(drop), prefix, "write")
 }
 
 /// A renewal reads the keys of many holds at once.
@@ -66,16 +66,6 @@ async fn try_many_operations(connection: &Connection) -> Result<()> {
     }
 }
 
-/// Reads a key that no lock has. A majority of the members must answer.
-pub(super) async fn read(connection: &Connection, prefix: &str) -> Result<()> {
-    read_key(connection, &format!("{prefix}probe"), prefix).await
-}
-
-async fn read_key(connection: &Connection, key: &str, prefix: &str) -> Result<()> {
-    let read = connection.get(key.as_bytes(), GetOptions::new().with_keys_only()).await;
-    check_answer(read.map(drop), prefix, "read")
-}
-
 fn check_answer(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<()> {
     match answer {
         Err(Fault::Refused(ErrorKind::PermissionDenied, text)) => Err(Error::new(
@@ -84,8 +74,6 @@ fn check_answer(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<(
                 "the account may not {what} keys with the prefix `{prefix}`, and every lock needs this: {text}. Grant it: etcdctl role grant-permission ROLE --prefix=true readwrite {prefix}"
             ),
         )),
-        // The account has the right, and the store grants locks again once there is space.
-        Err(Fault::NoSpace) => Ok(()),
         answer => Ok(answer?),
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
-use dlock::backends::etcd::client::{Client, CompactionOptions};
+use dlock::backends::etcd::client::{AlarmAction, AlarmOptions, AlarmType, Client, CompactionOptions, DeleteOptions};
 use dlock::{ErrorKind, LockKey};
 use dlock_contract::{Backend, Claim, Queue, Released, Signal, Standing};
 use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::wait_until;
 use futures::future::BoxFuture;
 
 use crate::server::{NEWS, acquire, ask, claim_for, is_quiet, lock, own, soon, stand, url};
@@ -43,7 +44,18 @@ async fn a_compaction_disturbs_no_waiter() {
 #[tokio::test]
 async fn without_space_no_lock_is_granted_and_what_is_held_can_be_renewed_and_freed() {
     let server = started_with(&["--quota-backend-bytes", QUOTA]);
-    no_space(&open(&server).await, &open(&server).await, &mut raw(&server).await).await;
+    let (one, mut raw) = (open(&server).await, raw(&server).await);
+    no_space(&one, &open(&server).await, &mut raw).await;
+    let revision = raw.delete("fill", Some(DeleteOptions::new().with_prefix())).await.unwrap();
+    raw.compact(revision.header().unwrap().revision(), Some(CompactionOptions::new().with_physical())).await.unwrap();
+    raw.defragment().await.unwrap();
+    let raised = raw.alarm(AlarmAction::Get, AlarmType::Nospace, None).await.unwrap();
+    for alarm in raised.alarms() {
+        let mut of_member = AlarmOptions::new();
+        of_member.with_member(alarm.member_id());
+        raw.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of_member)).await.unwrap();
+    }
+    wait_until("there is space", async || one.ready().await.is_ok()).await.unwrap();
 }
 
 #[tokio::test]
@@ -90,6 +102,8 @@ pub(crate) async fn no_space(one: &Etcd, other: &Etcd, raw: &mut Client) {
         assert!(error.to_string().contains("NOSPACE"), "{error}");
         one.abandon(&refused).await.unwrap();
     }
+    let unready = one.ready().await.unwrap_err();
+    assert!(unready.is_retryable() && unready.to_string().contains("NOSPACE"), "{unready}");
     assert!(matches!(one.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     news_of(signal).await;

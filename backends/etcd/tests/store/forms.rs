@@ -22,3 +22,16 @@ async fn a_probe_tells_of_the_other_form() {
         assert!(findings.len() == 1 && findings[0].contains(says), "{says}: {findings:?}");
     }
 }
+
+/// An operator looks for the name that an error shows in the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_shows_the_name_that_foreign_clients_see() {
+    let registry = dlock::Registry::new();
+    registry.connect("etcd", &format!("{}?keys=literal", crate::server::shared())).await.unwrap();
+    registry.set_default("etcd").unwrap();
+    let (id, key) = (format!("named{}", fastrand::u64(..)), |id: &str| dlock::Key::text("jobs/").value(id));
+    let held = registry.lock(key(&id)).acquire().await.unwrap();
+    let busy = registry.lock(key(&id)).try_acquire().await.unwrap_err();
+    assert_eq!(busy.key(), Some(format!("jobs/{id}").as_str()));
+    held.release().await.unwrap();
+}

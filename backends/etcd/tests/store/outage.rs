@@ -8,7 +8,7 @@ use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Durability, Fencing, Profile, Standing};
 use dlock_testkit::holds::token;
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::{Proxy, a_closed_store_opens_nothing, lateness, text_of};
+use dlock_testkit::{Proxy, a_closed_store_opens_nothing, lateness, text_of, wait_until};
 
 use crate::names::{EPOCHS, LOCKS};
 use crate::server::{ask, claim, lock, own, shared, url};
@@ -179,4 +179,42 @@ async fn an_account_that_lacks_a_right_is_refused_when_it_connects_and_told_whic
     let left = root.get("dl1", Some(options)).await.unwrap();
     let left: Vec<_> = left.kvs().iter().map(|entry| entry.key_str().unwrap()).collect();
     assert_eq!(left, [format!("{EPOCHS}form/own")], "the look at the rights left something");
+}
+
+#[tokio::test]
+async fn a_right_that_is_taken_away_is_told_by_the_probe() {
+    let server = own();
+    let mut raw = Client::connect([server.addr().to_string()], None).await.unwrap();
+    raw.user_add("root", "r", None).await.unwrap();
+    raw.user_grant_role("root", "root").await.unwrap();
+    raw.user_add("app", "pw", None).await.unwrap();
+    raw.role_add("locks").await.unwrap();
+    let right = |kind, prefix| dlock::backends::etcd::client::Permission::new(kind, prefix).with_prefix();
+    for prefix in [LOCKS, EPOCHS] {
+        raw.role_grant_permission("locks", right(PermissionType::Readwrite, prefix)).await.unwrap();
+    }
+    raw.user_grant_role("app", "locks").await.unwrap();
+    raw.auth_enable().await.unwrap();
+    let root = dlock::backends::etcd::client::ConnectOptions::new().with_user("root", "r");
+    let mut root = Client::connect([server.addr().to_string()], Some(root)).await.unwrap();
+    let process = open(&format!("etcd://app:pw@{}", server.addr())).await.unwrap();
+    process.ready().await.unwrap();
+    let before = root.get(LOCKS, None).await.unwrap().header().unwrap().revision();
+    process.ready().await.unwrap();
+    let after = root.get(LOCKS, None).await.unwrap().header().unwrap().revision();
+    assert_eq!(before, after, "a probe makes the history longer");
+    for prefix in [LOCKS, EPOCHS] {
+        root.role_grant_permission("locks", right(PermissionType::Read, prefix)).await.unwrap();
+        // The server applies it at once, and its answer to a token of before may be an error of another kind.
+        let mut error = None;
+        let is_refused = async || {
+            error = process.ready().await.err();
+            error.as_ref().is_some_and(|error| *error.kind() == ErrorKind::PermissionDenied)
+        };
+        wait_until("the probe tells of the right", is_refused).await.unwrap();
+        let text = error.unwrap().to_string();
+        assert!(text.contains(&format!("may not write keys with the prefix `{prefix}`")), "{text}");
+        root.role_grant_permission("locks", right(PermissionType::Readwrite, prefix)).await.unwrap();
+        wait_until("the probe tells of the right", async || process.ready().await.is_ok()).await.unwrap();
+    }
 }
