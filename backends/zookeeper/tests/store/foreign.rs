@@ -1,6 +1,6 @@
 //! The real Curator and the real kazoo, on the same paths.
 
-use dlock::Mode;
+use dlock::{ErrorKind, Key, Mode, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Queue};
 use dlock_testkit::Peer;
 use dlock_testkit::holds::{claim_on, stand, take};
@@ -71,4 +71,22 @@ async fn readers_and_writers(layout: &str, peer: impl Fn(&str) -> Peer) {
     let beside = take(&store, &of(Mode::Read)).await;
     store.release(&beside).await.unwrap();
     assert!(theirs.does("free"));
+}
+
+/// An operator looks for the name that an error shows in the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_shows_the_path_that_foreign_clients_see() {
+    let registry = Registry::new();
+    registry.connect("zookeeper", &format!("{}?keys=literal", shared())).await.unwrap();
+    registry.set_default("zookeeper").unwrap();
+    let id = fastrand::u64(..);
+    let (path, key) = (format!("/named/{id}"), || Key::text("named/").value(&id));
+    let read = registry.lock(key()).mode(Mode::Read).acquire().await.unwrap();
+    let writer = registry.lock(key()).mode(Mode::Write).wait(Wait::None).acquire().await.unwrap_err();
+    assert!(writer.is_contention(), "{writer}");
+    assert_eq!(writer.key(), Some(path.as_str()));
+    let other_mode = registry.lock(key()).wait(Wait::None).acquire().await.unwrap_err();
+    assert_eq!(*other_mode.kind(), ErrorKind::KeyConflict, "{other_mode}");
+    assert_eq!(other_mode.key(), Some(path.as_str()));
+    read.release().await.unwrap();
 }
