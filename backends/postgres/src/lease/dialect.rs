@@ -271,3 +271,31 @@ fn cells(row: &PgRow) -> sqlx::Result<Vec<Cell>> {
     };
     (0..row.len()).map(cell).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use dlock_store::Address;
+    use dlock_testkit::servers::shared;
+
+    use super::*;
+    use crate::server::FORM;
+
+    /// After a restart of the server, or of its container, the number of one of our sessions may be a stranger's.
+    #[tokio::test]
+    async fn a_stranger_with_the_number_of_a_session_of_ours_is_not_ended() {
+        let url = shared().postgres().unwrap();
+        let server = Server::of(&Address::parse(&url, &FORM).unwrap()).unwrap();
+        let dialect = Postgres::new(server, &Clock::system());
+        let (mut ours, mut stranger) =
+            (dialect.connect_directly().await.unwrap(), dialect.connect_directly().await.unwrap());
+        assert!(dialect.find_path(&mut ours).await.unwrap());
+        let present = dialect.mark(&mut stranger).await.unwrap().unwrap();
+        let before = dialect.mark(&mut ours).await.unwrap().unwrap().proof;
+        assert_ne!(before, present.proof);
+        let earlier = SessionMark { proof: before, ..present.clone() };
+        assert_eq!(dialect.end_marked(&mut ours, &earlier).await.unwrap(), MarkedSession::Gone);
+        stranger.ping().await.expect("a stranger's session was ended");
+        // With its own proof it would be.
+        assert_eq!(dialect.end_marked(&mut ours, &present).await.unwrap(), MarkedSession::Ends);
+    }
+}
