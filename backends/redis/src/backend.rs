@@ -58,7 +58,7 @@ impl Backend for Redis {
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(async move {
             let mut health = check(&self.connections).await?;
-            health.findings.extend(self.connections.note_form().await?);
+            health.findings.extend(self.connections.note_form(self.connections.form()).await?);
             self.probe().await?;
             self.connections.admit_all().await?;
             Ok(health)

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{Cmd, Value};
-use dlock_contract::{BootInstant, Error, Origin, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Origin, Result};
 use dlock_store::{CallerRuntime, Clock, PerRuntime};
 use futures::FutureExt;
 use futures::future::Shared;
@@ -144,7 +144,10 @@ impl Node {
         }
         let node = self.clone();
         // The URL has several nodes, and the text says which of them is meant.
-        let named = |error: Error| error.advise(&[("", &format!("this is the node {self:?}"))]);
+        let named = |error: Error| {
+            let no_tls = "Redlock speaks no TLS, so name a port without it";
+            error.advise(&[("rediss://", no_tls), ("", &format!("this is the node {self:?}"))])
+        };
         Ok(self.links.get(|| async move { node.meet().await }).await.map_err(named)?.value)
     }
 
@@ -193,6 +196,15 @@ impl Node {
 
     fn saw(&self, sent: BootInstant) {
         self.last_seen.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Notes the form of this program's locks, and reports the other forms that programs use on this server.
+    pub(super) async fn note_form(&self, form: &str) -> Result<Vec<String>> {
+        match self.connections.note_form(form).await {
+            // An account for literal names alone may be without the key of the forms.
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => Ok(Vec::new()),
+            found => found,
+        }
     }
 
     /// Notes a token: whatever the server forgets, its counter begins above it at the next connection.

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::redis::cmd;
 use dlock_contract::{
     Attempt, Durability, Error, ErrorKind, Fencing, Health, LockKey, Owner, Profile, Queue, Result, TtlRange, WakeStyle,
 };
@@ -83,17 +82,34 @@ impl Redlock {
         if self.is_literal { key.literal() } else { Ok(key.clone()) }
     }
 
-    /// Asks all nodes for a sign of life. A minority may be down, and is a finding.
+    /// The form of this program's locks. A lock of a single server, on one of the nodes, is another one.
+    fn form(&self) -> &'static str {
+        if self.is_literal { "by redlock:// with keys=literal" } else { "by redlock:// without keys=literal" }
+    }
+
+    /// Asks all nodes for a sign of life, and for the other forms in which programs lock there. A minority may be down, and
+    /// is a finding.
     pub(super) async fn health(&self) -> Result<Health> {
         let nodes = self.nodes.len();
-        let sign = |node: Arc<Node>, link: Arc<Link>| async move { node.pipeline(&link, [cmd("PING")]).await };
+        let form = self.form();
+        let sign = move |node: Arc<Node>, _: Arc<Link>| async move { node.note_form(form).await };
         let mut answers = round::ask(&self.nodes, 0..nodes, Patience::SIGN, sign)?;
         let (mut health, mut unable) = (Health::new(), Vec::new());
         while let Some((number, answer)) = answers.next().await {
-            if let Err(why) = answer {
-                let node = self.nodes.get(number).map_or_else(String::new, |node| format!("{node:?}"));
-                health = health.finding(format!("the node {node} cannot vote: {}", why.error));
-                unable.push(why);
+            match answer {
+                // Most nodes find the same.
+                Ok(found) => {
+                    for text in found {
+                        if !health.findings.contains(&text) {
+                            health = health.finding(text);
+                        }
+                    }
+                }
+                Err(why) => {
+                    let node = self.nodes.get(number).map_or_else(String::new, |node| format!("{node:?}"));
+                    health = health.finding(format!("the node {node} cannot vote: {}", why.error));
+                    unable.push(why);
+                }
             }
         }
         if nodes - unable.len() < majority(nodes) {
@@ -112,11 +128,13 @@ impl Redlock {
     /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.
     async fn meet(&self) -> Result<()> {
         let nodes = self.nodes.len();
-        let mut answers = round::ask(&self.nodes, 0..nodes, Patience::FIRST, |_, _| async { Ok(()) })?;
+        let form = self.form();
+        let meet = move |node: Arc<Node>, _: Arc<Link>| async move { node.note_form(form).await };
+        let mut answers = round::ask(&self.nodes, 0..nodes, Patience::FIRST, meet)?;
         let mut unable = Vec::new();
         while let Some((number, met)) = answers.next().await {
             match met {
-                Ok(()) => {}
+                Ok(_) => {}
                 Err(why) if !why.error.is_retryable() => return Err(why.error.again()),
                 Err(why) => {
                     let (host, error) = (format!("{:?}", self.nodes.get(number)), why.error.to_string());

@@ -44,10 +44,18 @@ return found
 ";
 
 impl Connections {
+    /// The form of this program's locks.
+    pub(crate) fn form(&self) -> &'static str {
+        match self.target.settings.layout {
+            Layout::Own => "without keys=literal",
+            Layout::Literal => "with keys=literal",
+            Layout::Redisson => "with layout=redisson",
+        }
+    }
+
     /// Notes the form of this program's locks, and reports the other forms that were used lately.
-    pub(crate) async fn note_form(self: &Arc<Self>) -> Result<Vec<String>> {
-        let shared = self.here().await?;
-        let (form, db) = (shown(self.target.settings.layout), self.target.db());
+    pub async fn note_form(self: &Arc<Self>, form: &str) -> Result<Vec<String>> {
+        let (shared, db) = (self.here().await?, self.target.db());
         let note = call(&Lua::new(&[NOTE]).on(None), true, &|command: &mut Cmd| {
             command.arg(1).arg(FORMS).arg(form).arg(db);
         });
@@ -66,13 +74,5 @@ impl Connections {
                 ),
             })
             .collect())
-    }
-}
-
-fn shown(layout: Layout) -> &'static str {
-    match layout {
-        Layout::Own => "without keys=literal",
-        Layout::Literal => "with keys=literal",
-        Layout::Redisson => "with layout=redisson",
     }
 }

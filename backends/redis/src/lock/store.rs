@@ -65,7 +65,7 @@ impl Redis {
         dlock_store::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check_and_warn(&connections).await?;
-        connections.note_form().await?;
+        connections.note_form(connections.form()).await?;
         connections.open_for_renewals().await?;
         connections.meet_all().await;
         let mut profile = profile();

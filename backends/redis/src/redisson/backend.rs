@@ -61,7 +61,7 @@ impl Backend for Redisson {
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(async move {
             let mut health = check(&self.connections).await?;
-            health.findings.extend(self.connections.note_form().await?);
+            health.findings.extend(self.connections.note_form(self.connections.form()).await?);
             // Its names are those of foreign clients, so it takes no lock.
             self.connections.admit(&probe_claim(PROBE_TTL)?.key).await?;
             Ok(health)

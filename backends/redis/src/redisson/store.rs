@@ -69,7 +69,7 @@ impl Redisson {
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check_and_warn(&connections).await?;
         check_channel(&connections).await?;
-        connections.note_form().await?;
+        connections.note_form(connections.form()).await?;
         connections.open_for_renewals().await?;
         let watch = Watch::start(&connections)?;
         Ok(Self {

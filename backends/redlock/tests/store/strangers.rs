@@ -113,3 +113,26 @@ async fn a_program_waits_for_a_foreign_holder_and_gets_the_lock_after_it() {
     cluster.until_on(&name, 0).await;
     assert_eq!(locks(&cluster, &name, 0..5, 8000), 5);
 }
+
+/// Under the same key each of them is another lock, and no node can know it.
+#[tokio::test]
+async fn a_probe_tells_of_the_other_forms_in_which_programs_lock_on_the_nodes() {
+    let cluster = Cluster::start();
+    let registry = dlock::Registry::new();
+    let tells = async |text: &str| {
+        let findings = registry.ready("own").await.unwrap().findings;
+        assert_eq!(findings.iter().filter(|found| found.contains("another lock")).count(), text.matches("; ").count());
+        for text in text.split_terminator("; ") {
+            assert!(findings.iter().any(|found| found.contains(text)), "{text}: {findings:?}");
+        }
+    };
+    registry.connect("own", &cluster.url()).await.unwrap();
+    tells("").await;
+    // They are noted on all nodes, and on one.
+    registry.connect("literal", &format!("{}&keys=literal", cluster.url())).await.unwrap();
+    tells("in this database by redlock:// with keys=literal; ").await;
+    registry.connect("single", &cluster.nodes[2].url()).await.unwrap();
+    tells("in this database by redlock:// with keys=literal; in this database without keys=literal; ").await;
+    let findings = registry.ready("single").await.unwrap().findings.join("; ");
+    assert!(findings.contains("in this database by redlock:// without keys=literal"), "{findings}");
+}
