@@ -21,6 +21,7 @@ use crate::store::{self, Store};
 
 pub(crate) use judge::{Verdict, judge};
 pub(crate) use judged::trials as judge_trials;
+use weight::Growth;
 pub(crate) use weight::{Weight, weigh};
 pub(crate) use workers::Workers;
 
@@ -87,13 +88,23 @@ impl Plan {
         let Self { store, length, seed } = self;
         println!("{}: seed {seed}, {} s", store.name(), length.as_secs());
         let arena = Arena::new(*store, Server::AsShipped).unwrap();
-        let folder = PathBuf::from(format!("target/faults/{}-{seed}", store.name()));
-        let _ = fs::remove_dir_all(&folder);
+        let folder = new_folder(Path::new("target/faults"), &format!("{}-{seed}", store.name()));
         fs::create_dir_all(&folder).unwrap();
         nemesis::run(&arena, &folder, *seed, *length);
         drop(arena);
         verdict(&folder)
     }
+}
+
+/// A folder of this name, or with a number after it if there is one: the history of an earlier run of the same seed stays.
+fn new_folder(parent: &Path, name: &str) -> PathBuf {
+    let mut folder = parent.join(name);
+    let mut number = 2;
+    while folder.exists() {
+        folder = parent.join(format!("{name}-{number}"));
+        number += 1;
+    }
+    folder
 }
 
 /// Judges a folder, and draws what is wrong.
@@ -102,14 +113,17 @@ fn verdict(folder: &Path) -> ExitCode {
     let start = lines.first().map_or(0, record::Line::at);
     let verdict = judge(&lines);
     let faults = lines.iter().filter(|line| matches!(line, record::Line::Fault { .. })).count();
+    let growth = Growth::of(&lines);
+    let leaks = growth.as_ref().map_or_else(Vec::new, Growth::leaks);
     let Verdict { broken, documented, grants, writes } = &verdict;
+    let wrong = broken.len() + leaks.len();
     println!(
-        "{faults} faults, {grants} grants, {writes} fenced writes, {documented} documented losses (doc), {} broken promises",
-        broken.len()
+        "{faults} faults, {grants} grants, {writes} fenced writes, {documented} documented losses (doc), {wrong} broken promises"
     );
-    if let Some(growth) = weight::Growth::of(&lines) {
+    if let Some(growth) = growth {
         println!("{growth}");
     }
+    leaks.iter().for_each(|leak| println!("a leak: {leak}"));
     println!("{}", folder.display());
     for (number, (violation, history)) in broken.iter().enumerate() {
         println!("{violation}, {} s after the start", seconds(violation.at - start));
@@ -117,5 +131,5 @@ fn verdict(folder: &Path) -> ExitCode {
         fs::write(&picture, judge::picture(violation, history)).unwrap();
         println!("  drawn: {}; again: cargo xtask faults --check {}", picture.display(), folder.display());
     }
-    if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

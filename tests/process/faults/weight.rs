@@ -17,13 +17,22 @@ pub(super) const WITNESS: u32 = 1;
 /// A worker weighs itself this often.
 const PERIOD: Duration = Duration::from_millis(500);
 
+/// A shorter run says little about growth: pools and caches still fill.
+const SOAK: Duration = Duration::from_secs(30 * 60);
+
+/// The steepest slope of the memory in a soak, in KiB for an hour.
+const STEEPEST: f64 = 1024.0;
+
+/// Threads of dlock that begin at the first need, which may be a fault: `dlock-foreign`, `dlock-log`, `dlock-events`.
+const LATE_THREADS: u64 = 3;
+
 /// The weight of a process.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Weight {
-    kib: u64,
-    threads: u64,
-    descriptors: u64,
-    tasks: u64,
+    pub(super) kib: u64,
+    pub(super) threads: u64,
+    pub(super) descriptors: u64,
+    pub(super) tasks: u64,
 }
 
 impl Weight {
@@ -54,6 +63,7 @@ pub(super) struct Growth {
     after: Vec<Weight>,
     /// KiB in an hour, by the line that fits the time in between best.
     slope: f64,
+    length: Duration,
 }
 
 impl Growth {
@@ -78,31 +88,52 @@ impl Growth {
         // The pools and the allocator grow at first.
         let settled = weights.iter().filter(|(at, _)| *at > first + (last - first) / 4 && *at < last);
         let points: Vec<_> = settled.map(|(at, weight)| ((*at - first) as f64 / 3.6e12, weight.kib as f64)).collect();
-        (!before.is_empty() && !after.is_empty()).then(|| Self { before, after, slope: slope(&points) })
+        let (slope, length) = (slope(&points), Duration::from_nanos(end - lines.first()?.at()));
+        (!before.is_empty() && !after.is_empty()).then_some(Self { before, after, slope, length })
+    }
+
+    /// The medians before the first fault and after the last one.
+    fn medians(&self, of: Part) -> (u64, u64) {
+        let median = |weights: &[Weight]| {
+            let mut values: Vec<_> = weights.iter().map(of).collect();
+            values.sort_unstable();
+            values[values.len() / 2]
+        };
+        (median(&self.before), median(&self.after))
+    }
+
+    /// The leaks that a soak shows.
+    pub(super) fn leaks(&self) -> Vec<String> {
+        if self.length < SOAK {
+            return Vec::new();
+        }
+        let counts = COUNTS.into_iter().filter_map(|(name, of, room)| {
+            let (before, after) = self.medians(of);
+            (after > before + room).then(|| format!("{before} {name} became {after}"))
+        });
+        let memory = (self.slope > STEEPEST).then(|| format!("the memory grows by {:.0} KiB in an hour", self.slope));
+        counts.chain(memory).collect()
     }
 }
 
 type Part = fn(&Weight) -> u64;
 
-const PARTS: [(&str, Part); 4] = [
-    ("tasks", |weight| weight.tasks),
-    ("threads", |weight| weight.threads),
-    ("descriptors", |weight| weight.descriptors),
-    ("KiB", |weight| weight.kib),
+/// The parts that a soak must not raise by more than this.
+const COUNTS: [(&str, Part, u64); 3] = [
+    ("tasks", |weight| weight.tasks, 0),
+    ("threads", |weight| weight.threads, LATE_THREADS),
+    ("descriptors", |weight| weight.descriptors, 0),
 ];
 
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = |of: Part| self.before.iter().map(of).max().unwrap_or(0);
-        let least = |of: Part| self.after.iter().map(of).min().unwrap_or(0);
-        write!(
-            f,
-            "the worker that was never killed, before the first fault (the most) and after the last one (the least):"
-        )?;
-        for (name, of) in PARTS {
-            write!(f, " {} and {} {name};", most(of), least(of))?;
+        write!(f, "the worker that was never killed, before the first fault and after the last one:")?;
+        for (name, of, _) in COUNTS {
+            let (before, after) = self.medians(of);
+            write!(f, " {before} and {after} {name};")?;
         }
-        write!(f, " {:+.0} KiB in an hour", self.slope)
+        let (before, after) = self.medians(|weight| weight.kib);
+        write!(f, " {before} and {after} KiB; {:+.0} KiB in an hour", self.slope)
     }
 }
 
