@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use dlock::{Error, ErrorKind};
 use dlock_contract::BootInstant;
+use redis::Cmd;
 use redis::aio::MultiplexedConnection;
 use sqlx::SqlitePool;
 
@@ -32,10 +33,18 @@ pub(crate) enum Recipe {
     UnlockByName,
     /// A row with an end by the client's clock, of which each client has its own.
     ClientClock,
+    /// A renewal is a `PEXPIRE`, whoever has the lock by then.
+    RenewalByExpire,
+    /// The owner is the process: a caller whose `SET NX` fails goes in if `GET` gives its own process.
+    OwnerIsProcess,
+    /// The end is in the value. An old end is taken over by a plain `SET`, and not by one that compares.
+    TakeoverBySet,
+    /// The caller believes in its lock until it unlocks.
+    NoDeadline,
 }
 
 /// All of them.
-pub(crate) const ALL: [Recipe; 9] = [
+pub(crate) const ALL: [Recipe; 13] = [
     Recipe::Right,
     Recipe::PlainDelete,
     Recipe::CompareThenDelete,
@@ -45,6 +54,10 @@ pub(crate) const ALL: [Recipe; 9] = [
     Recipe::CountedFromReply,
     Recipe::UnlockByName,
     Recipe::ClientClock,
+    Recipe::RenewalByExpire,
+    Recipe::OwnerIsProcess,
+    Recipe::TakeoverBySet,
+    Recipe::NoDeadline,
 ];
 
 impl Recipe {
@@ -95,7 +108,9 @@ impl Recipes {
         waits: Duration,
         body: impl AsyncFnOnce(Arc<Believed>),
     ) -> Result<(), Error> {
-        let (name, owner) = (format!("own/{}/{key}", self.namespace), format!("{:016x}", fastrand::u64(..)));
+        let is_process = self.recipe == Recipe::OwnerIsProcess;
+        let owner = if is_process { super::var("PROCESS").parse().unwrap() } else { fastrand::u64(..) };
+        let (name, owner) = (format!("own/{}/{key}", self.namespace), format!("{owner:016x}"));
         let start = now();
         let from = loop {
             let asked = now();
@@ -111,7 +126,8 @@ impl Recipes {
             }
             tokio::time::sleep(self.ttl / 20).await;
         };
-        let believed = Arc::new(Believed(AtomicU64::new(from.after(self.ttl).as_nanos())));
+        let until = if self.recipe == Recipe::NoDeadline { BootInstant::NEVER } else { from.after(self.ttl) };
+        let believed = Arc::new(Believed(AtomicU64::new(until.as_nanos())));
         tokio::select! {
             () = body(believed.clone()) => {}
             () = self.renews(&name, &owner, &believed) => {}
@@ -136,27 +152,58 @@ impl Recipes {
                 if looks && redis::cmd("EXISTS").arg(name).query_async::<bool>(&mut client).await? {
                     return Ok(false);
                 }
+                if self.recipe == Recipe::TakeoverBySet {
+                    return self.take_over(&mut client, name, owner).await;
+                }
                 let mut set = redis::cmd("SET");
                 set.arg(name).arg(owner).arg("PX").arg(lease.as_millis() as u64);
                 if !looks {
                     set.arg("NX");
                 }
-                Ok(set.query_async::<Option<String>>(&mut client).await?.is_some())
+                let is_set = set.query_async::<Option<String>>(&mut client).await?.is_some();
+                if is_set || self.recipe != Recipe::OwnerIsProcess {
+                    return Ok(is_set);
+                }
+                let holder: Option<String> = redis::cmd("GET").arg(name).query_async(&mut client).await?;
+                Ok(holder.as_deref() == Some(owner))
             }
         }
     }
 
+    async fn take_over(
+        &self,
+        client: &mut MultiplexedConnection,
+        name: &str,
+        owner: &str,
+    ) -> Result<bool, Box<dyn std::error::Error>> {
+        let mut set = redis::cmd("SET");
+        set.arg(name).arg(format!("{owner} {}", now().after(self.ttl).as_nanos()));
+        if set.clone().arg("NX").query_async::<Option<String>>(client).await?.is_some() {
+            return Ok(true);
+        }
+        let held: Option<String> = redis::cmd("GET").arg(name).query_async(client).await?;
+        let end = held.and_then(|value| value.split_once(' ')?.1.parse().ok());
+        if end.is_none_or(|end| BootInstant::from_nanos(end) > now()) {
+            return Ok(false);
+        }
+        set.query_async::<()>(client).await?;
+        Ok(true)
+    }
+
     /// Renews as long as it is polled; never, if the recipe has no renewal.
     async fn renews(&self, name: &str, owner: &str, believed: &Believed) {
-        let (Recipe::RenewalBySet, Client::Redis(client)) = (self.recipe, &self.client) else {
-            return std::future::pending().await;
+        let Client::Redis(client) = &self.client else { return std::future::pending().await };
+        let ms = self.ttl.as_millis() as u64;
+        let mut renewal = Cmd::new();
+        match self.recipe {
+            Recipe::RenewalBySet => renewal.arg("SET").arg(name).arg(owner).arg("PX").arg(ms),
+            Recipe::RenewalByExpire => renewal.arg("PEXPIRE").arg(name).arg(ms),
+            _ => return std::future::pending().await,
         };
         loop {
             tokio::time::sleep(self.ttl / 3).await;
             let asked = now();
-            let mut set = redis::cmd("SET");
-            set.arg(name).arg(owner).arg("PX").arg(self.ttl.as_millis() as u64);
-            if set.query_async::<()>(&mut client.clone()).await.is_ok() {
+            if renewal.query_async(&mut client.clone()).await.unwrap_or(false) {
                 believed.0.store(asked.after(self.ttl).as_nanos(), Ordering::SeqCst);
             }
         }
@@ -177,7 +224,9 @@ impl Recipes {
                 holder.as_deref() == Some(owner)
             }
             _ => {
-                let script = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end";
+                // The value may have an end after the owner.
+                let script = "local value = redis.call('GET', KEYS[1])
+                              if value and value:sub(1, 16) == ARGV[1] then return redis.call('DEL', KEYS[1]) end";
                 let script = redis::Script::new(script);
                 script.key(name).arg(owner).invoke_async::<Option<i64>>(&mut client).await?;
                 false
