@@ -17,8 +17,12 @@ use proptest::prelude::*;
 /// How many changes of its corpus each target gets.
 const CHANGES: usize = 3_000;
 
-/// Runs a target over its corpus, and over changes of it.
-fn holds(name: &str, target: fn(&[u8])) {
+/// The highest byte that is drawn. A target for texts ends at once with bytes that are no text.
+const TEXT: u8 = 127;
+const BYTES: u8 = 255;
+
+/// Runs a target over its corpus, and over changes of it with bytes up to the highest one.
+fn holds(name: &str, target: fn(&[u8]), highest: u8) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(name);
     let files = fs::read_dir(&folder).unwrap().map(|file| fs::read(file.unwrap().path()).unwrap());
     let corpus: Vec<Vec<u8>> = files.collect();
@@ -31,12 +35,12 @@ fn holds(name: &str, target: fn(&[u8])) {
     };
     corpus.iter().for_each(|input| runs(input));
     for _ in 0..CHANGES {
-        runs(&changed(&corpus, &mut random));
+        runs(&changed(&corpus, highest, &mut random));
     }
 }
 
 /// One input with parts that are changed, lost, doubled or taken from another.
-fn changed(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
+fn changed(corpus: &[Vec<u8>], highest: u8, random: &mut fastrand::Rng) -> Vec<u8> {
     let mut input = random.choice(corpus).unwrap().clone();
     for _ in 0..random.usize(1..5) {
         let from = random.usize(..=input.len());
@@ -44,7 +48,7 @@ fn changed(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
         let part = match random.u8(..4) {
             0 => Vec::new(),
             1 => input[from..to].repeat(2),
-            2 => (from..to).map(|_| random.u8(..128)).collect(),
+            2 => (from..to).map(|_| random.u8(..=highest)).collect(),
             _ => {
                 let other = random.choice(corpus).unwrap();
                 let start = random.usize(..=other.len());
@@ -58,32 +62,32 @@ fn changed(corpus: &[Vec<u8>], random: &mut fastrand::Rng) -> Vec<u8> {
 
 #[test]
 fn no_url_ends_the_program_or_shows_a_password() {
-    holds("url", targets::url);
+    holds("url", targets::url, TEXT);
 }
 
 #[test]
 fn no_key_ends_the_program_and_each_is_read_back() {
-    holds("key", targets::key);
+    holds("key", targets::key, TEXT);
 }
 
 #[test]
 fn no_note_ends_the_program_or_a_line() {
-    holds("note", targets::note);
+    holds("note", targets::note, BYTES);
 }
 
 #[test]
 fn no_value_ends_the_program() {
-    holds("value", targets::value);
+    holds("value", targets::value, TEXT);
 }
 
 #[test]
 fn no_tuning_ends_the_program() {
-    holds("tuning", targets::tuning);
+    holds("tuning", targets::tuning, TEXT);
 }
 
 #[test]
 fn no_reply_of_a_redis_ends_the_program() {
-    holds("redis_reply", targets::redis_reply);
+    holds("redis_reply", targets::redis_reply, BYTES);
 }
 
 /// Values in one form of a key: `<>:<>` and `<>-`.
