@@ -76,12 +76,49 @@ pub(crate) fn corrupt(what: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use dlock_contract::Key;
+    use proptest::prelude::*;
 
     use super::*;
 
     fn key(value: &str) -> LockKey {
         LockKey::new("shop", Key::new().value(value)).unwrap()
+    }
+
+    /// Texts around the lengths where names change, with any text at their end.
+    fn texts() -> impl Strategy<Value = Vec<String>> {
+        let lengths = prop_oneof![0..3_usize, 170..260_usize];
+        let text = (lengths, any::<String>()).prop_map(|(length, end)| "x".repeat(length) + &end);
+        prop::collection::vec(text, 50)
+    }
+
+    proptest! {
+        #[test]
+        fn each_key_has_a_row_of_its_own(texts in texts()) {
+            let mut keys = HashMap::new();
+            for text in texts {
+                let key = key(&text);
+                let RowName { name, is_long } = row_name(&key);
+                prop_assert!(name.len() <= 255 && name.bytes().all(|byte| byte.is_ascii_graphic()), "{name}");
+                prop_assert!(is_long || name == key.as_str());
+                let other = keys.insert(name, key.clone()).filter(|other| *other != key);
+                prop_assert!(other.is_none(), "{key:?} {other:?}");
+            }
+        }
+
+        /// The name of a row in the user's own table may have any character.
+        #[test]
+        fn each_text_has_a_row_of_its_own(texts in texts()) {
+            let mut rows = HashMap::new();
+            for text in texts {
+                let name = name_of(&text).name;
+                prop_assert!(name.len() <= 255, "{name}");
+                let other = rows.insert(name, text.clone()).filter(|other| *other != text);
+                prop_assert!(other.is_none(), "{text:?} {other:?}");
+            }
+        }
     }
 
     #[test]
