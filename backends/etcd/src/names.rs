@@ -225,7 +225,10 @@ pub(super) fn note_of(range: &LockRange, key: &KeyValue) -> Note {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use dlock_contract::Key;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -237,6 +240,32 @@ mod tests {
 
     fn is_in(key_range: &KeyRange, key: &[u8]) -> bool {
         key_range.from.as_slice() <= key && key < key_range.to.as_slice()
+    }
+
+    /// Any text, and texts that differ in an escape or a separator alone.
+    fn texts() -> impl Strategy<Value = Vec<String>> {
+        let parts = prop::sample::select(vec!["a", "/", "%2F", "%252F", "0", "<", ">", "~", "%"]);
+        let alike = prop::collection::vec(parts, 0..4).prop_map(|parts| parts.concat());
+        prop::collection::vec(prop_oneof![any::<String>(), alike], 20)
+    }
+
+    proptest! {
+        #[test]
+        fn each_key_has_a_range_of_its_own(texts in texts()) {
+            let mut keys = HashMap::new();
+            for text in texts {
+                let key = LockKey::new("shop", Key::rendered(&text)).unwrap();
+                let range = Layout::Own.range(&key).unwrap();
+                let own = range.key(Mode::Exclusive, &place(7, 0xab));
+                prop_assert!(own.iter().all(u8::is_ascii_graphic), "{key:?}");
+                prop_assert_eq!(Layout::Own.lock_of(&own), Some((key.clone(), range.all().to)));
+                keys.insert(key, (range.all(), own));
+            }
+            for (key, (range, _)) in &keys {
+                let inside = keys.iter().filter(|(_, (_, own))| is_in(range, own));
+                prop_assert_eq!(inside.map(|(key, _)| key).collect::<Vec<_>>(), [key]);
+            }
+        }
     }
 
     #[test]

@@ -46,7 +46,38 @@ pub(crate) fn put<W: ?Sized + RedisWrite>(out: &mut W, parts: &[&[u8]]) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
+    use ::redis::cluster_routing::Slot;
+    use dlock_contract::Key;
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Any text, and texts that differ in an escape or a separator alone.
+    fn texts() -> impl Strategy<Value = Vec<String>> {
+        let parts = prop::sample::select(vec!["a", "{", "}", "%7B", "%257B", ":q", "<", ">", "%"]);
+        let alike = prop::collection::vec(parts, 0..4).prop_map(|parts| parts.concat());
+        prop::collection::vec(prop_oneof![any::<String>(), alike], 20)
+    }
+
+    proptest! {
+        #[test]
+        fn each_key_has_a_name_of_its_own_in_the_slot_of_its_text(texts in texts()) {
+            let mut names = HashMap::new();
+            for text in texts {
+                let key = LockKey::new("shop", Key::rendered(&text)).unwrap();
+                let name = LockName(&key).to_redis_args().remove(0);
+                prop_assert!(name.iter().all(u8::is_ascii_graphic), "{key:?}");
+                let tag = key.as_str().strip_prefix("dl1:").unwrap();
+                prop_assert_eq!(Slot::for_key(&name), Slot::for_key(tag), "{:?}", key);
+                for name in [name.clone(), beside(&name, ":q"), beside(&name, ":a")] {
+                    let other = names.insert(name, key.clone()).filter(|other| *other != key);
+                    prop_assert!(other.is_none(), "{key:?} {other:?}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn an_operator_is_shown_the_name_that_is_sent() {
@@ -59,7 +90,6 @@ mod tests {
 
     #[test]
     fn all_keys_of_a_lock_have_our_prefix_and_are_in_its_slot() {
-        use ::redis::cluster_routing::Slot;
         let names = ["dl1:{shop:stock:<42>}", "stock:42", "{stock:42}", "{stock}:42", "stock:42:q", "{stock:42}:q"];
         let mut all = std::collections::HashSet::new();
         for name in names {
