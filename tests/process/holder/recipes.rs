@@ -178,16 +178,15 @@ impl Recipes {
     ) -> Result<bool, Box<dyn std::error::Error>> {
         let mut set = redis::cmd("SET");
         set.arg(name).arg(format!("{owner} {}", now().after(self.ttl).as_nanos()));
-        if set.clone().arg("NX").query_async::<Option<String>>(client).await?.is_some() {
-            return Ok(true);
-        }
         let held: Option<String> = redis::cmd("GET").arg(name).query_async(client).await?;
-        let end = held.and_then(|value| value.split_once(' ')?.1.parse().ok());
-        if end.is_none_or(|end| BootInstant::from_nanos(end) > now()) {
-            return Ok(false);
+        match held.and_then(|value| value.split_once(' ')?.1.parse().ok()) {
+            Some(end) if BootInstant::from_nanos(end) > now() => return Ok(false),
+            Some(_) => {}
+            None => {
+                set.arg("NX");
+            }
         }
-        set.query_async::<()>(client).await?;
-        Ok(true)
+        Ok(set.query_async::<Option<String>>(client).await?.is_some())
     }
 
     /// Renews as long as it is polled; never, if the recipe has no renewal.
