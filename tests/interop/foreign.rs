@@ -30,6 +30,11 @@ impl Foreign {
         Self { process, answers }
     }
 
+    /// Whether its tasks still run.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
     /// Waits until its tasks have ended.
     pub(crate) fn seen(mut self) -> Seen {
         let mut line = String::new();

@@ -11,7 +11,7 @@ use dlock_testkit::child::Child;
 use dlock_testkit::servers::shared;
 
 use crate::foreign::{Foreign, built};
-use crate::{LONG, SECOND};
+use crate::{LONG, MS, SECOND};
 
 const URL: &str = "DLOCK_INTEROP_URL";
 const ID: &str = "DLOCK_INTEROP_ID";
@@ -29,7 +29,7 @@ async fn etcds_queue_with_go() {
         command
     };
     shares(&url, go).await;
-    deaths(&url, go).await;
+    deaths(&url, 10, go).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -47,7 +47,7 @@ async fn zookeepers_queue_with_kazoo() {
     };
     let url = format!("{url}?keys=literal&layout=kazoo");
     shares(&url, kazoo).await;
-    deaths(&url, kazoo).await;
+    deaths(&url, 10, kazoo).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,19 +60,21 @@ async fn consuls_lock_with_go() {
         command
     };
     // Its shares are in `consul.rs`: there is no queue.
-    deaths(&url, go).await;
+    // The shortest session ends after 20 s.
+    deaths(&url, 35, go).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_queue_in_redis_with_redsync() {
     let url = format!("{}?keys=literal", shared().redis().unwrap());
-    let redsync = |id: &str, tasks: u32, seconds: u32| {
-        let mut command = Command::new(built("redsync").root().join("redsync"));
-        command.args(["-urls", &shared().redis().unwrap(), "-name", id]);
-        command.args(["-tasks", &tasks.to_string(), "-for", &format!("{seconds}s")]);
-        command
-    };
-    deaths(&url, redsync).await;
+    deaths(&url, 10, redsync).await;
+}
+
+fn redsync(id: &str, tasks: u32, seconds: u32) -> Command {
+    let mut command = Command::new(built("redsync").root().join("redsync"));
+    command.args(["-urls", &shared().redis().unwrap(), "-name", id]);
+    command.args(["-tasks", &tasks.to_string(), "-for", &format!("{seconds}s")]);
+    command
 }
 
 /// Beside two, four and eight waiters of theirs, the waiter of this process has its part of the holds.
@@ -81,9 +83,7 @@ async fn shares(url: &str, theirs: impl Fn(&str, u32, u32) -> Command) {
         let (registry, id) = (open(url).await, fresh(url));
         let theirs = Foreign::start(theirs(&id, others, 5));
         let end = Instant::now() + 5 * SECOND;
-        // One of the two waits while the other one holds.
-        let ours = futures::future::join(holds_until(&registry, &id, end), holds_until(&registry, &id, end)).await;
-        let ours = ours.0 + ours.1;
+        let ours = ours_until(&registry, &id, MS, end).await;
         let theirs = tokio::task::spawn_blocking(|| theirs.seen()).await.unwrap();
         let fair = (ours + theirs.holds) as f64 / f64::from(others + 1);
         let share = ours as f64 / fair;
@@ -93,26 +93,27 @@ async fn shares(url: &str, theirs: impl Fn(&str, u32, u32) -> Command) {
     }
 }
 
-/// A process of ours that waits is killed, or stopped for good. Both sides go on.
-async fn deaths(url: &str, theirs: impl Fn(&str, u32, u32) -> Command) {
+/// A process of ours that waits is killed, or stopped for good. Both sides go on. For so many seconds after that, ours are
+/// counted: long enough for the end of a session or a lease of the dead one.
+async fn deaths(url: &str, counted: u32, theirs: impl Fn(&str, u32, u32) -> Command) {
     for is_killed in [true, false] {
         let (registry, id) = (open(url).await, fresh(url));
-        let theirs = Foreign::start(theirs(&id, 2, 24));
+        let mut theirs = Foreign::start(theirs(&id, 2, counted + 14));
         let mut waiter = Child::spawn("wait", &[(URL, url), (ID, &id)]).unwrap();
         // It has been in the queue before, and is there again.
         for line in ["held", "waits"] {
             waiter.wait_line(line, LONG).unwrap();
         }
+        let end = Instant::now() + counted * SECOND;
         if is_killed { waiter.kill9() } else { waiter.stop() }.unwrap();
-        // By then the hold or the place of the dead one has ended.
-        lock(&registry, &id, LONG).acquire().await.unwrap().release().await.unwrap();
-        let end = Instant::now() + 10 * SECOND;
-        // A dead head that stayed would keep this process out while theirs go on.
-        let ours = futures::future::join(holds_until(&registry, &id, end), holds_until(&registry, &id, end)).await;
-        let (ours, theirs) = (ours.0 + ours.1, tokio::task::spawn_blocking(|| theirs.seen()).await.unwrap());
+        let ours = ours_until(&registry, &id, MS, end).await;
+        // A dead head that stayed would keep this process out until theirs have ended.
+        let runs = theirs.runs();
+        let theirs = tokio::task::spawn_blocking(|| theirs.seen()).await.unwrap();
         println!("killed: {is_killed}: {ours} of ours, {theirs:?}");
+        assert!(runs, "killed: {is_killed}: ours waited until theirs had ended: {ours} of ours beside {theirs:?}");
         assert!(theirs.holds > 10, "killed: {is_killed}: {theirs:?}");
-        // Ours is one of three waiters for ten of their 24 seconds.
+        // Ours is one of three waiters, and theirs run for up to 14 s more.
         assert!(ours * 12 > theirs.holds, "killed: {is_killed}: {ours} of ours beside {theirs:?}");
     }
 }
@@ -123,11 +124,18 @@ fn fresh(url: &str) -> String {
     root.to_owned() + &Owner::fresh().unwrap().to_hex()
 }
 
-async fn holds_until(registry: &Registry, id: &str, end: Instant) -> u64 {
+/// The holds of two tasks of this process. One of them waits while the other one holds.
+async fn ours_until(registry: &Registry, id: &str, hold: Duration, end: Instant) -> u64 {
+    let of_one = || holds_until(registry, id, hold, end);
+    let holds = futures::future::join(of_one(), of_one()).await;
+    holds.0 + holds.1
+}
+
+async fn holds_until(registry: &Registry, id: &str, hold: Duration, end: Instant) -> u64 {
     let mut holds = 0;
     while Instant::now() < end {
         let guard = lock(registry, id, LONG).acquire().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(hold).await;
         guard.release().await.unwrap();
         holds += 1;
     }
