@@ -14,6 +14,9 @@ const BROKEN: &str = "/dlock/@broken";
 /// The parent of the notes of the forms that are in use.
 const FORMS: &str = "/dlock/@forms";
 
+/// The node of a lock whose key is empty, since a node must have a name. No key is a lone `%`, which it would encode.
+const EMPTY: &str = "%";
+
 /// The name of the form of a store's locks.
 pub(crate) fn form(literal: bool) -> &'static str {
     if literal { "literal" } else { "own" }
@@ -68,7 +71,7 @@ impl Paths {
     /// The key of the lock with this name in a bucket.
     pub(crate) fn key_of(namespace: &str, name: &str) -> Option<LockKey> {
         LockKey::check_namespace(namespace).ok()?;
-        let name = name.replace("%2F", "/").replace("%2E", ".");
+        let name = if name == EMPTY { String::new() } else { name.replace("%2F", "/").replace("%2E", ".") };
         LockKey::from_stored(&format!("dl1:{namespace}:{name}"))
     }
 
@@ -114,6 +117,7 @@ impl Paths {
 /// A name as the name of one node. The name's own `%` are encoded already, so no two names become the same.
 fn node_name(name: &str) -> String {
     match name {
+        "" => EMPTY.to_owned(),
         "." => "%2E".to_owned(),
         ".." => "%2E%2E".to_owned(),
         name => name.replace('/', "%2F"),
@@ -122,7 +126,10 @@ fn node_name(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use dlock_contract::Key;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -144,6 +151,30 @@ mod tests {
             let namespace = key.as_str().split(':').nth(1).unwrap();
             assert_eq!(Paths::key_of(namespace, name), Some(key.clone()), "{found}");
             assert_eq!(found, path);
+        }
+    }
+
+    /// Any text, and texts that differ in an escape or a separator alone.
+    fn texts() -> impl Strategy<Value = Vec<String>> {
+        let parts = prop::sample::select(vec!["a", "/", "%2F", "%252F", ".", "%2E", "<", ">", "%"]);
+        let alike = prop::collection::vec(parts, 0..4).prop_map(|parts| parts.concat());
+        prop::collection::vec(prop_oneof![any::<String>(), alike], 20)
+    }
+
+    proptest! {
+        #[test]
+        fn each_key_has_a_path_of_its_own_that_the_server_takes(texts in texts()) {
+            let mut keys = HashMap::new();
+            for text in texts {
+                let key = LockKey::new("shop", Key::rendered(&text)).unwrap();
+                let path = paths(false).lock(&key).unwrap();
+                let parts: Vec<_> = path.split('/').skip(1).collect();
+                let is_node = |part: &&str| !part.is_empty() && !matches!(*part, "." | "..") && part.chars().all(is_plain);
+                prop_assert!(parts.len() == 5 && parts.iter().all(is_node), "{path}");
+                prop_assert_eq!(Paths::key_of("shop", parts[4]), Some(key.clone()));
+                let other = keys.insert(path, key.clone()).filter(|other| *other != key);
+                prop_assert!(other.is_none(), "{key:?} {other:?}");
+            }
         }
     }
 
