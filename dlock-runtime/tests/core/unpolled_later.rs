@@ -5,10 +5,12 @@ use std::task::Poll;
 use dlock_runtime::{Backoff, Clock, ErrorKind, Mode, Retry, Wait};
 use futures::FutureExt;
 
-use crate::acquire::{polled, stranger};
+use crate::acquire::{neighbours, polled, stranger};
 use crate::cohort::member;
 use crate::periods::{self, once};
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, held_and_awaited, is_free, poll_once, test};
+use crate::support::{
+    LONG, MS, Op, SECOND, Step, World, calm, freed, held_and_awaited, is_free, poll_once, test, until,
+};
 use crate::unpolled::{LONGEST, goes_on, polled_once};
 
 /// Its leftovers are abandoned, and that abandon arrives after its next grant.
@@ -339,4 +341,25 @@ fn a_release_that_was_not_sent_and_is_not_polled_is_sent_where_leases_do_not_end
             freed(&world, "k").await;
         });
     }
+}
+
+/// The simulation found it: they ended in an outage.
+#[test]
+fn callers_behind_a_turn_that_was_taken_anew_know_that_the_store_answers() {
+    test(async {
+        let (world, other) = neighbours();
+        let held = other.lock("k").acquire().await.unwrap();
+        let asks = || world.store.calls(Op::Acquire);
+        let mut waits = Box::pin(world.lock("k").wait(LONG).acquire());
+        until("it has asked", || poll_once(&mut waits).is_pending() && asks() == 1).await;
+        // It is not polled, so its turn goes to the next caller.
+        let next = world.lock("k").wait(Wait::UpTo(2 * LONGEST)).acquire();
+        assert_eq!(world.pass_until(100 * MS, next).await.unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        let before = asks();
+        assert!(before > 1, "the next caller has not had the turn");
+        until("it has asked anew", || poll_once(&mut waits).is_pending() && asks() > before).await;
+        let behind = world.lock("k").wait(Wait::UpTo(SECOND)).acquire();
+        assert_eq!(world.pass_until(100 * MS, behind).await.unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        held.release().await.unwrap();
+    });
 }

@@ -80,8 +80,8 @@ impl Leases {
         let whole =
             |client: &Client| Duration::from_millis(u64::try_from(client.session_timeout().as_millis()).unwrap_or(0));
         let (min, max) = (whole(&short), whole(&long));
-        // Unless configured otherwise, the shortest session timeout is two ticks. It may be configured to be less, so only the
-        // server's own word makes the tick shorter than the usual one.
+        // Unless configured otherwise, the shortest session timeout is two ticks and the longest twenty. Either may be configured,
+        // so only the server's own word makes the tick shorter than the usual one.
         let told = four_letter::tick(cluster.plain_text_hosts(), clock).await.or(cluster.tick);
         let tick = told.unwrap_or_else(|| USUAL_TICK.max(min / 2));
         // Sessions are asked for in whole milliseconds.
@@ -94,7 +94,7 @@ impl Leases {
             clock: clock.clone(),
             range,
             tick,
-            tick_is_guessed: told.is_none(),
+            tick_is_guessed: told.is_none() && max != min * 10,
             shared: Mutex::default(),
             mark: Mutex::default(),
         };
