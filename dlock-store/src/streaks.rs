@@ -26,10 +26,10 @@ const MOST_KEYS: usize = 4096;
 /// let (streaks, now) = (Streaks::new(Duration::from_millis(200)), Clock::system().now());
 /// let key = LockKey::new("app", Key::text("stock:7"))?;
 /// for _ in 0..Streaks::SHARE {
-///     assert!(!streaks.has_had_its_share(&key, now));
+///     assert!(!streaks.end_streak_if_over(&key, now));
 ///     streaks.held(&key, now);
 /// }
-/// assert!(streaks.has_had_its_share(&key, now));
+/// assert!(streaks.end_streak_if_over(&key, now));
 /// # Ok::<(), dlock_contract::Error>(())
 /// ```
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Streaks {
     }
 
     /// Whether this process has had its share. Then a waiter of another process comes first.
-    pub fn has_had_its_share(&self, key: &LockKey, now: BootInstant) -> bool {
+    pub fn end_streak_if_over(&self, key: &LockKey, now: BootInstant) -> bool {
         let mut streaks = self.lock();
         let Some(streak) = streaks.get(key) else { return false };
         let is_over = now.since(streak.last) >= STREAK_PAUSE
@@ -114,10 +114,10 @@ mod tests {
     fn after_its_share(at: BootInstant) -> Streaks {
         let streaks = Streaks::new(Duration::from_millis(200));
         for _ in 0..Streaks::SHARE {
-            assert!(!streaks.has_had_its_share(&key(0), at));
+            assert!(!streaks.end_streak_if_over(&key(0), at));
             streaks.held(&key(0), at);
         }
-        assert!(streaks.has_had_its_share(&key(0), at));
+        assert!(streaks.end_streak_if_over(&key(0), at));
         streaks
     }
 
@@ -126,11 +126,11 @@ mod tests {
         let start = Clock::manual().now();
         let streaks = after_its_share(start);
         streaks.end(&key(0));
-        assert!(!streaks.has_had_its_share(&key(0), start));
+        assert!(!streaks.end_streak_if_over(&key(0), start));
         let streaks = after_its_share(start);
-        assert!(!streaks.has_had_its_share(&key(0), start.after(STREAK_PAUSE)));
+        assert!(!streaks.end_streak_if_over(&key(0), start.after(STREAK_PAUSE)));
         streaks.held(&key(0), start.after(STREAK_PAUSE));
-        assert!(!streaks.has_had_its_share(&key(0), start.after(STREAK_PAUSE)));
+        assert!(!streaks.end_streak_if_over(&key(0), start.after(STREAK_PAUSE)));
     }
 
     #[test]
@@ -140,9 +140,9 @@ mod tests {
         let streaks = after_its_share(start);
         streaks.gives_way(&key(0), at(100));
         streaks.gives_way(&key(0), at(250));
-        assert!(streaks.has_had_its_share(&key(0), at(299)));
-        assert!(!streaks.has_had_its_share(&key(0), at(300)));
-        assert!(!streaks.has_had_its_share(&key(0), at(301)));
+        assert!(streaks.end_streak_if_over(&key(0), at(299)));
+        assert!(!streaks.end_streak_if_over(&key(0), at(300)));
+        assert!(!streaks.end_streak_if_over(&key(0), at(301)));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(super) struct ClusterId(AtomicU64);
 
 impl ClusterId {
     /// Whether it is this cluster. The first id that is known is taken.
-    pub(super) fn is_or_becomes(&self, id: u64) -> bool {
+    pub(super) fn adopt_or_compare(&self, id: u64) -> bool {
         let known = self.0.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire).err();
         id == 0 || known.is_none_or(|known| known == id)
     }

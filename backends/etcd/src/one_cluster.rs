@@ -14,7 +14,7 @@ const TELL_LIMIT: Duration = Duration::from_secs(1);
 impl Connections {
     /// Accepts a new connection to this cluster. After a backup was restored, all members report a new id.
     pub(super) async fn admit(&self, id: u64) -> Result<()> {
-        if self.cluster.is_or_becomes(id) {
+        if self.cluster.adopt_or_compare(id) {
             return Ok(());
         }
         // A member of a foreign cluster must not be taken for a restored one: no host may be silent.

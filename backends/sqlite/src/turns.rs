@@ -33,7 +33,7 @@ impl Default for Turns {
 impl Turns {
     /// Whether the caller must leave the key, which may be free, to another process.
     pub(crate) async fn gives_way(&self, side_files: &Arc<SideFiles>, key: &LockKey, now: BootInstant) -> bool {
-        if !self.streaks.has_had_its_share(key, now) {
+        if !self.streaks.end_streak_if_over(key, now) {
             return false;
         }
         // A lock of this store's own would be in the way, of another key with this side file.

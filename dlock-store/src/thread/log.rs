@@ -79,10 +79,10 @@ impl Seldom {
     /// Whether a line that is equal in `what` may be written now. It is taken for written then.
     #[must_use]
     pub fn passes(&self, what: impl ToString) -> bool {
-        self.passes_at(what.to_string(), Instant::now())
+        self.pass_at(what.to_string(), Instant::now())
     }
 
-    fn passes_at(&self, what: String, now: Instant) -> bool {
+    fn pass_at(&self, what: String, now: Instant) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         last.retain(|_, last| now.duration_since(*last) < SELDOM);
         let passes = last.len() < MOST_REMEMBERED && !last.contains_key(&what);
@@ -162,9 +162,9 @@ mod tests {
     #[test]
     fn of_equal_lines_one_passes_in_a_minute() {
         let (told, now) = (Seldom::new(), Instant::now());
-        let passed = |what: &str, at: Duration| (0..50).filter(|_| told.passes_at(what.into(), now + at)).count();
+        let passed = |what: &str, at: Duration| (0..50).filter(|_| told.pass_at(what.into(), now + at)).count();
         assert_eq!((passed("one", Duration::ZERO), passed("two", Duration::ZERO)), (1, 1));
         assert_eq!((passed("one", SELDOM / 2), passed("one", SELDOM)), (0, 1));
-        assert!((0..1000).filter(|number: &u32| told.passes_at(number.to_string(), now + SELDOM)).count() < 100);
+        assert!((0..1000).filter(|number: &u32| told.pass_at(number.to_string(), now + SELDOM)).count() < 100);
     }
 }

@@ -39,7 +39,7 @@ impl Shared {
         }
         let mark = match state.is_marked.load(Ordering::Relaxed) {
             true => Mark::Ours,
-            false if waits && self.streaks.has_had_its_share(&claim.key, self.http.clock().now()) => Mark::Respected,
+            false if waits && self.streaks.end_streak_if_over(&claim.key, self.http.clock().now()) => Mark::Respected,
             false => Mark::Passed,
         };
         match self.take(claim, name, seen.found.as_ref(), (ExpectedCount::None, mark), session).await? {

@@ -70,7 +70,7 @@ impl Watch {
     async fn run(&self) {
         let clock: &Clock = self.http.clock();
         let mut index = None;
-        while self.has_listeners() {
+        while self.drop_closed_listeners() {
             let asked = clock.now();
             let pause = match session::list(&self.http, index).await {
                 Ok(seen) => {
@@ -105,7 +105,7 @@ impl Watch {
         }
     }
 
-    fn has_listeners(&self) -> bool {
+    fn drop_closed_listeners(&self) -> bool {
         let mut listeners = self.listeners();
         listeners.all.retain(|listener| !listener.sender.is_closed());
         listeners.is_running = !listeners.all.is_empty();

@@ -47,7 +47,7 @@ impl CompareAndDelete {
 
     /// Whether the command has deleted the lock. If not, it has done nothing, and the script finds out why: others
     /// wait, or another owner holds the lock.
-    pub(crate) fn has_deleted(&self, answer: &Value) -> bool {
+    pub(crate) fn note_answer(&self, answer: &Value) -> bool {
         if is_forbidden(answer) {
             // Unknown, renamed, not allowed, or of another type: the script does without.
             self.0.store(NONE, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use crate::layout::value::{LockValue, MARK};
 use crate::lock::store::{Redis, is_plain};
 use crate::queue::grant::Anchor;
 use crate::queue::limits::{PLACE_LEASE, POLL_INTERVAL, poll, slow_poll};
-use crate::queue::places::{Place, Seat, news};
+use crate::queue::places::{KeptPlace, Place, news};
 use crate::reply::fault;
 use crate::scripts::call::on;
 use crate::scripts::exclusive::SCRIPTS;
@@ -85,7 +85,7 @@ impl Redis {
             (QueueReply::Ours(token), _) => {
                 // The earlier attempt may also have joined the wait queue, so a push may still arrive.
                 self.places.enlist(claim.owner).won();
-                let hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
+                let hold = self.granted(claim, token, high, sent, Some(self.kept_place(claim))).await?;
                 Ok(Attempt::Acquired(hold))
             }
             (QueueReply::Taken(left) | QueueReply::Behind(left) | QueueReply::Silent(left, _), _) => {
@@ -142,7 +142,7 @@ impl Redis {
         match read_queue_reply(answer)? {
             (QueueReply::Ours(token), _) => {
                 place.won();
-                let mut hold = self.granted(claim, token, high, sent, Some(self.seat(claim))).await?;
+                let mut hold = self.granted(claim, token, high, sent, Some(self.kept_place(claim))).await?;
                 hold.validity.granted = granted;
                 Ok(Attempt::Acquired(hold))
             }
@@ -170,7 +170,7 @@ impl Redis {
         token: &Value,
         high: u64,
         from: BootInstant,
-        seat: Option<Arc<Seat>>,
+        kept_place: Option<Arc<KeptPlace>>,
     ) -> Result<Hold> {
         let mut token = as_token(token);
         // The token is lower than one seen before, or lower than the server's clock: the server has lost its data. Draw a new
@@ -182,8 +182,8 @@ impl Redis {
             Ok(token) if (LEAST_TOKEN..TOKEN_END).contains(&token) => {
                 self.connections.saw(token);
                 let hold = Hold::new(claim.clone(), token, Validity::new(from, claim.ttl))?;
-                Ok(match seat {
-                    Some(seat) => hold.with_session(seat),
+                Ok(match kept_place {
+                    Some(kept_place) => hold.with_session(kept_place),
                     None => hold,
                 })
             }
@@ -208,8 +208,8 @@ impl Redis {
         }
     }
 
-    pub(crate) fn seat(&self, claim: &Claim) -> Arc<Seat> {
-        Arc::new(Seat { places: self.places.clone(), owner: claim.owner })
+    pub(crate) fn kept_place(&self, claim: &Claim) -> Arc<KeptPlace> {
+        Arc::new(KeptPlace { places: self.places.clone(), owner: claim.owner })
     }
 }
 

@@ -66,7 +66,7 @@ impl Redis {
             && !self.contended.is(&claim.key, self.clock.now())
         {
             let answer = self.connections.command(&shared, delete).await?;
-            if self.connections.compare_and_delete.has_deleted(&answer) {
+            if self.connections.compare_and_delete.note_answer(&answer) {
                 return Ok(Released::Released);
             }
         }

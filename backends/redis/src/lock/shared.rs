@@ -73,11 +73,11 @@ impl Redis {
         }
         match (outcome, second) {
             (1, token) => {
-                let seat = place.map(|place| {
+                let kept_place = place.map(|place| {
                     place.won();
-                    self.seat(claim)
+                    self.kept_place(claim)
                 });
-                let hold = self.granted(claim, token, high, sent, seat).await?;
+                let hold = self.granted(claim, token, high, sent, kept_place).await?;
                 let slot = u32::try_from(*last).map_err(|_| fault::unexpected(&answer))?;
                 Ok(Attempt::Acquired(with_slot(hold, slot)))
             }

@@ -122,14 +122,14 @@ impl Places {
 
 /// Keeps a won lock's place until the hold is gone.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct KeptPlace {
     pub(crate) places: Arc<Places>,
     pub(crate) owner: Owner,
 }
 
-impl Session for Seat {}
+impl Session for KeptPlace {}
 
-impl Drop for Seat {
+impl Drop for KeptPlace {
     fn drop(&mut self) {
         self.places.dismiss(&self.owner);
     }
@@ -142,7 +142,7 @@ pub(crate) async fn news(place: Arc<Place>, places: Arc<Places>, claim: Arc<Clai
             return signal.map(|signal| match signal {
                 Signal::Granted(hold) => {
                     let owner = claim.owner;
-                    Signal::Granted(hold.with_session(Arc::new(Seat { places, owner })))
+                    Signal::Granted(hold.with_session(Arc::new(KeptPlace { places, owner })))
                 }
                 Signal::Ask => Signal::Ask,
             });

@@ -166,7 +166,7 @@ impl<D: Dialect> ConnectionTask<D> {
     /// more connection stops nobody who can use another.
     async fn work(mut self) {
         let mut session: Option<StatementSession<D>> = None;
-        while self.waits_for_job(session.as_ref().is_some_and(|session| !session.broken)).await {
+        while self.wait_for_job(session.as_ref().is_some_and(|session| !session.broken)).await {
             match self.usable(session.take()).await {
                 Ok(open) => {
                     let open = session.insert(open);
@@ -175,7 +175,7 @@ impl<D: Dialect> ConnectionTask<D> {
                     }
                 }
                 Err(error) => {
-                    if self.is_superfluous() {
+                    if self.leave_if_superfluous() {
                         return;
                     }
                     while let Some(job) = self.take_job() {
@@ -191,7 +191,7 @@ impl<D: Dialect> ConnectionTask<D> {
 
     async fn usable(&self, session: Option<StatementSession<D>>) -> Result<StatementSession<D>> {
         if let Some(mut open) = session {
-            if open.is_usable().await {
+            if open.check_usable().await {
                 return Ok(open);
             }
             open.close().await;
@@ -212,7 +212,7 @@ impl<D: Dialect> ConnectionTask<D> {
 
     /// Ends the count of a task that cannot connect, if others can do its work. The last one gives its error to the
     /// callers.
-    fn is_superfluous(&mut self) -> bool {
+    fn leave_if_superfluous(&mut self) -> bool {
         let Some(pool) = self.pool.upgrade() else { return true };
         let mut state = pool.lock();
         if state.tasks < 2 {
@@ -220,12 +220,12 @@ impl<D: Dialect> ConnectionTask<D> {
         }
         // The job for which this task was woken is for one of those that are connected.
         while state.idle.pop().is_some_and(|idle| idle.send(()).is_err()) {}
-        !self.leaves(&mut state)
+        !self.leave(&mut state)
     }
 
     /// Waits until there is a job. False if this task is not needed any more, as one without a connection whose job another
     /// task has taken.
-    async fn waits_for_job(&mut self, is_connected: bool) -> bool {
+    async fn wait_for_job(&mut self, is_connected: bool) -> bool {
         let (wake, mut woken) = oneshot::channel();
         {
             let Some(pool) = self.pool.upgrade() else { return false };
@@ -234,7 +234,7 @@ impl<D: Dialect> ConnectionTask<D> {
                 return true;
             }
             if !is_connected || self.context.closed.is_set() {
-                return self.leaves(&mut state);
+                return self.leave(&mut state);
             }
             state.idle.push(wake);
         }
@@ -247,11 +247,11 @@ impl<D: Dialect> ConnectionTask<D> {
         let Some(pool) = self.pool.upgrade() else { return false };
         let mut state = pool.lock();
         state.idle.retain(|idle| !idle.is_closed());
-        !state.waiting.is_empty() || self.leaves(&mut state)
+        !state.waiting.is_empty() || self.leave(&mut state)
     }
 
     /// In one step with a look at the jobs: a later job starts a new task.
-    fn leaves(&mut self, state: &mut PoolState<D>) -> bool {
+    fn leave(&mut self, state: &mut PoolState<D>) -> bool {
         state.tasks -= 1;
         self.is_counted = false;
         false

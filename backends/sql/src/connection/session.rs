@@ -131,7 +131,7 @@ impl<D: Dialect> StatementSession<D> {
     }
 
     /// Whether the next job may run on it.
-    pub(crate) async fn is_usable(&mut self) -> bool {
+    pub(crate) async fn check_usable(&mut self) -> bool {
         let now = self.context.clock.now();
         if self.broken || now.since(self.opened) >= self.context.settings.max_lifetime {
             return false;

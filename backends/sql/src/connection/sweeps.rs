@@ -30,7 +30,7 @@ where
 }
 
 /// Whether no other process has swept in this period. `take` takes the turn of this name.
-pub(crate) async fn takes_turn<D: Dialect>(
+pub(crate) async fn take_turn_to_sweep<D: Dialect>(
     session: &mut StatementSession<D>,
     turn: &str,
     take: &Statement,

@@ -42,8 +42,8 @@ impl<D: Dialect> LeaseRow<D> {
         }
         self.wait_queue.wait_for_leave(claim).await;
         let queue = self.wait_queue.clone();
-        let looking =
-            self.run_for(claim, move |session, claim| Box::pin(async move { queue.is_taken(session, claim).await }));
+        let looking = self
+            .run_for(claim, move |session, claim| Box::pin(async move { queue.look_at_turn(session, claim).await }));
         // Not an error of the call: then it asks for the row as if nobody waited.
         looking.await.unwrap_or(false)
     }

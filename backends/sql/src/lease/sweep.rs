@@ -11,7 +11,7 @@ use dlock_contract::Result;
 
 use crate::connection::pool::Pool;
 use crate::connection::session::{StatementSession, StoreContext};
-use crate::connection::sweeps::{PAGE_PAUSE, takes_turn};
+use crate::connection::sweeps::{PAGE_PAUSE, take_turn_to_sweep};
 use crate::dialect::{Dialect, Value};
 use crate::tables::numbers::micros;
 use crate::tables::statements::{PAGE_ROWS, of_size};
@@ -26,7 +26,7 @@ const RUN_RECORD_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 pub(crate) async fn sweep<D: Dialect>(context: Arc<StoreContext<D>>, pool: Arc<Pool<D>>) -> Result<()> {
     let statements = context.clone();
     let turn = pool.run(move |session| {
-        Box::pin(async move { takes_turn(session, "sweep", &statements.statements.take_sweep).await })
+        Box::pin(async move { take_turn_to_sweep(session, "sweep", &statements.statements.take_sweep).await })
     });
     if !turn.await? {
         return Ok(());

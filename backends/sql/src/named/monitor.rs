@@ -95,7 +95,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
     async fn look_around(&self) {
         let clock = &self.context.clock;
         let now = clock.now();
-        let due = self.holds.due(now, Held::is_held);
+        let due = self.holds.take_due(now, Held::is_held);
         let (holds, watched): (Vec<_>, Vec<_>) =
             due.iter().map(|held| (Arc::downgrade(held), Watched::of(held))).unzip();
         drop(due);

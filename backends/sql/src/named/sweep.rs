@@ -20,7 +20,7 @@ use crate::tables::words::Statement;
 /// Sweeps once, unless another process has swept in this period.
 pub(super) async fn sweep<D: NamedDialect>(store: Arc<NamedShared<D>>) -> Result<()> {
     let store = &*store;
-    if !store.look(|context, conn| Box::pin(takes_turn(context, conn))).await? {
+    if !store.look(|context, conn| Box::pin(take_turn_to_sweep(context, conn))).await? {
         return Ok(());
     }
     let (statements, sweep_after) = (&store.context.statements, micros(store.context.settings.sweep_after));
@@ -78,7 +78,7 @@ async fn ask<D: NamedDialect>(
 }
 
 /// Whether no other process has swept in this period.
-async fn takes_turn<D: NamedDialect>(context: &NamedContext<D>, conn: &mut D::Conn) -> sqlx::Result<bool> {
+async fn take_turn_to_sweep<D: NamedDialect>(context: &NamedContext<D>, conn: &mut D::Conn) -> sqlx::Result<bool> {
     for name in ["sweep_named", "swept"] {
         let made = run(context, conn, &context.common.write_meta, &[Value::Text(name), Value::Text("")]).await;
         if let Err(error) = made

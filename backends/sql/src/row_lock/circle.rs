@@ -57,7 +57,7 @@ impl<D: RowDialect> Circle<D> {
         loop {
             context.clock.sleep_until(context.clock.now().after(LOOK_INTERVAL)).await;
             // The next look repeats a failed one, and the end of the wait is there too.
-            if let Ok(true) = self.is_youngest().await {
+            if let Ok(true) = self.announce_and_compare().await {
                 context.collisions.note(Refusal::Undone);
                 return conflict();
             }
@@ -65,7 +65,7 @@ impl<D: RowDialect> Circle<D> {
     }
 
     /// Says what this call waits for, and whether it is the one that gives way.
-    async fn is_youngest(&mut self) -> Result<bool> {
+    async fn announce_and_compare(&mut self) -> Result<bool> {
         self.is_told = true;
         for hold in &self.holds {
             let values = vec![OwnedValue::Text(wait_name(*hold)), OwnedValue::Text(self.name.clone())];

@@ -84,7 +84,7 @@ impl<D: RowDialect> RowShared<D> {
     /// Asks the hold's own session. `None` if the session is not there any more.
     async fn ping(held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<RowSession<D>>>) -> Option<Result<bool>> {
         let open = slot.as_mut()?;
-        let answer = held.is_in(&mut open.conn).await;
+        let answer = held.confirm_in_transaction(&mut open.conn).await;
         if matches!(answer, Ok(false)) {
             // If the session has ended, nobody can commit any more. The server frees the row as soon as it notices.
             held.end();

@@ -185,7 +185,7 @@ impl<D: RowDialect> HeldRow<D> {
     }
 
     /// Whether its session is still in the transaction with the row.
-    pub(super) async fn is_in(&self, conn: &mut D::Conn) -> Result<bool> {
+    pub(super) async fn confirm_in_transaction(&self, conn: &mut D::Conn) -> Result<bool> {
         let context = &self.sessions.context;
         let (dialect, asked) = (&context.dialect, context.clock.now());
         match unless_misread(dialect.is_in(conn, &self.id)).await {

@@ -62,7 +62,7 @@ impl<D: RowDialect> RowMonitor<D> {
         let now = self.context.clock.now();
         // The question does not keep the hold alive: a dropped one is rolled back at once.
         let (due, asked): (Vec<_>, Vec<_>) = {
-            let due = self.holds.due(now, HeldRow::is_watched);
+            let due = self.holds.take_due(now, HeldRow::is_watched);
             due.iter().map(|held| (Arc::downgrade(held), (held.id.clone(), held.server.clone()))).unzip()
         };
         if due.is_empty() {

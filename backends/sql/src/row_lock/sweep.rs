@@ -10,7 +10,7 @@ use dlock_contract::Result;
 
 use super::dialect::RowDialect;
 use super::shared::RowShared;
-use crate::connection::sweeps::{PAGE_PAUSE, takes_turn};
+use crate::connection::sweeps::{PAGE_PAUSE, take_turn_to_sweep};
 use crate::dialect::{Answer, OwnedValue};
 use crate::tables::numbers::micros;
 use crate::tables::statements::PAGE_ROWS;
@@ -19,9 +19,9 @@ use crate::tables::words::Statement;
 /// Sweeps once, unless another process has swept in this period.
 pub(super) async fn sweep<D: RowDialect>(store: Arc<RowShared<D>>) -> Result<()> {
     let statements = store.statements.clone();
-    let turn = store
-        .pool
-        .run(move |session| Box::pin(async move { takes_turn(session, "sweep_rows", &statements.take_sweep).await }));
+    let turn = store.pool.run(move |session| {
+        Box::pin(async move { take_turn_to_sweep(session, "sweep_rows", &statements.take_sweep).await })
+    });
     if !turn.await? {
         return Ok(());
     }

@@ -63,7 +63,7 @@ impl<D: RowDialect> RowTransaction<D> {
     pub async fn conn(&mut self) -> Result<RowConnection<'_, D>> {
         let mut slot = self.held.slot.clone().lock_owned().await;
         let (Some(open), false) = (slot.as_mut(), self.held.has_ended()) else { return Err(lost(&self.held)) };
-        if self.held.work().has_begun() && !self.held.is_in(&mut open.conn).await? {
+        if self.held.work().has_begun() && !self.held.confirm_in_transaction(&mut open.conn).await? {
             self.held.end();
             return Err(lost(&self.held));
         }

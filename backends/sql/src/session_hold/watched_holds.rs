@@ -88,7 +88,7 @@ impl<H> WatchedHolds<H> {
     }
 
     /// The living holds that are old enough, and need a look. Notes that they are looked at now.
-    pub(crate) fn due(&self, now: BootInstant, needs_look: impl Fn(&H) -> bool) -> Vec<Arc<H>> {
+    pub(crate) fn take_due(&self, now: BootInstant, needs_look: impl Fn(&H) -> bool) -> Vec<Arc<H>> {
         let old = self.known().into_iter().filter(|watched| watched.since.after(MIN_HOLD_AGE) <= now);
         let due = old.filter_map(|watched| {
             let held = watched.held.upgrade().filter(|held| needs_look(held))?;
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_hold_that_ends_while_it_is_looked_at_may_add_another_one() {
         ends_in(|all, hold| {
-            assert_eq!(all.due(BootInstant::NEVER, |_| hold.lock().unwrap().take().is_none()).len(), 0)
+            assert_eq!(all.take_due(BootInstant::NEVER, |_| hold.lock().unwrap().take().is_none()).len(), 0)
         });
         ends_in(|all, hold| {
             let next = all.next_look(|_| hold.lock().unwrap().take().is_none().then_some(LOOK_INTERVAL));

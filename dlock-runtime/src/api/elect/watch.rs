@@ -53,7 +53,7 @@ impl SeenLeader {
     }
 
     /// Whether this is the same leader. A renewal changes neither its id nor its token.
-    fn is(&self, holder: &Holder) -> bool {
+    fn is_same_leadership(&self, holder: &Holder) -> bool {
         match (self.id, holder.id) {
             (Some(one), Some(other)) => one == other,
             (None, None) => self.note == holder.note && self.term == holder.token,
@@ -135,7 +135,7 @@ impl LeaderWatch {
             // A leader may come while the answer is on its way: a look shows what was so after it was asked.
             let before = self.looked.replace(asked);
             let same = match (&self.known, &holder) {
-                (Some(Some(known)), Some(holder)) => known.is(holder),
+                (Some(Some(known)), Some(holder)) => known.is_same_leadership(holder),
                 (Some(None), None) => true,
                 _ => false,
             };

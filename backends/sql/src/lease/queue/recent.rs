@@ -72,7 +72,7 @@ impl Recent {
     pub(crate) fn note_end(&self, row: &str, held: Duration, has_waited: bool, now: BootInstant) {
         if has_waited {
             self.note(row, now);
-        } else if (held >= LONG_HOLD || self.has_had_many(row)) && self.of(row, now) == Contention::Unlikely {
+        } else if (held >= LONG_HOLD || self.count_short_hold(row)) && self.of(row, now) == Contention::Unlikely {
             self.insert(row, now, Contention::Possible);
         }
     }
@@ -80,22 +80,22 @@ impl Recent {
     /// Notes that nobody is in the wait queue.
     pub(crate) fn note_free(&self, row: &str) {
         let mut rows = self.lock();
-        if rows.seen.get(row).is_some_and(|(_, outlook)| *outlook == Contention::Possible) {
+        if rows.seen.get(row).is_some_and(|(_, contention)| *contention == Contention::Possible) {
             rows.seen.remove(row);
         }
     }
 
     pub(crate) fn of(&self, row: &str, now: BootInstant) -> Contention {
         match self.lock().seen.get(row) {
-            Some((seen, outlook)) if now.since(*seen) < RECENT_FOR => *outlook,
+            Some((seen, contention)) if now.since(*seen) < RECENT_FOR => *contention,
             _ => Contention::Unlikely,
         }
     }
 
-    fn insert(&self, row: &str, now: BootInstant, outlook: Contention) {
+    fn insert(&self, row: &str, now: BootInstant, contention: Contention) {
         let mut rows = self.lock();
         if let Some(seen) = rows.seen.get_mut(row) {
-            *seen = (now, outlook);
+            *seen = (now, contention);
             return;
         }
         if rows.seen.len() >= rows.limit {
@@ -103,11 +103,11 @@ impl Recent {
             // If no row is old, each insert would look at all of them otherwise.
             rows.limit = EVICT_ABOVE.max(rows.seen.len() * 2);
         }
-        rows.seen.insert(row.into(), (now, outlook));
+        rows.seen.insert(row.into(), (now, contention));
     }
 
     /// Counts one short hold. True for the last one of each [`SHORT_HOLDS`].
-    fn has_had_many(&self, row: &str) -> bool {
+    fn count_short_hold(&self, row: &str) -> bool {
         const COUNT: u64 = 0xff;
         let hash = self.hashes.hash_one(row);
         let slot = usize::try_from(hash % SLOT_COUNT as u64).unwrap_or_default();

@@ -116,7 +116,7 @@ impl<D: Dialect> QueueSessions<D> {
         let permit = match session {
             Reserved::New(permit) => permit,
             Reserved::Used(mut used) => {
-                if used.session.is_usable().await {
+                if used.session.check_usable().await {
                     return Ok(*used);
                 }
                 let QueueSession { session, _permit, .. } = *used;

@@ -86,7 +86,7 @@ impl<D: Dialect> WaitQueue<D> {
     }
 
     /// Whether somebody has the turn in the lock's queue. Asks over a connection that is in no queue.
-    pub(crate) async fn is_taken(&self, session: &mut StatementSession<D>, claim: &Claim) -> Result<bool> {
+    pub(crate) async fn look_at_turn(&self, session: &mut StatementSession<D>, claim: &Claim) -> Result<bool> {
         let row = row_name(&claim.key).name;
         let scope = self.scope.get().cloned();
         let (scope, is_taken) = session
