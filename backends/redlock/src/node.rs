@@ -146,7 +146,7 @@ impl Node {
         // The URL has several nodes, and the text says which of them is meant.
         let named = |error: Error| {
             let no_tls = "Redlock speaks no TLS, so name a port without it";
-            error.advise(&[("rediss://", no_tls), ("", &format!("this is the node {self:?}"))])
+            error.advise(&[("rediss://", no_tls)]).advise(&[("", &format!("this is the node {self:?}"))])
         };
         Ok(self.links.get(|| async move { node.meet().await }).await.map_err(named)?.value)
     }

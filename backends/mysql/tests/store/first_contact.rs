@@ -33,7 +33,13 @@ async fn texts(kind: Kind) -> Vec<(&'static str, String)> {
     {
         secure_root.execute(AssertSqlSafe(change)).await.unwrap();
     }
-    for change in ["CREATE USER 'few'@'%'", &format!("GRANT SELECT ON {}.* TO 'few'@'%'", database.name)] {
+    for change in [
+        "CREATE USER 'few'@'%'",
+        &format!("GRANT SELECT ON {}.* TO 'few'@'%'", database.name),
+        // The server takes others without TLS.
+        "CREATE USER 'guarded'@'%' REQUIRE SSL",
+        &format!("GRANT ALL ON {}.* TO 'guarded'@'%'", database.name),
+    ] {
         root.execute(AssertSqlSafe(change)).await.unwrap();
     }
     let (at, secure, nobody) = (plain.port(), guarded.port(), port_of_nobody());
@@ -55,6 +61,7 @@ async fn texts(kind: Kind) -> Vec<(&'static str, String)> {
         ("wrong protocol", format!("mysql://root@127.0.0.1:{other}/test"), other),
         ("wrong protocol: PostgreSQL", format!("mysql://root@127.0.0.1:{postgres}/test"), postgres),
         ("TLS wanted", format!("mysql://root@127.0.0.1:{secure}/test?tls=off"), secure),
+        ("TLS wanted by the account (REQUIRE SSL)", format!("mysql://guarded@127.0.0.1:{at}/{name}?tls=off"), at),
         ("TLS not there", format!("mysql://root@127.0.0.1:{at}/test?tls=require"), at),
         (
             "TLS: an authority that did not sign",

@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 
 use dlock::Registry;
-use dlock_testkit::servers::{Instance, Redis, free_port};
+use dlock_testkit::servers::{Instance, Redis, RedisTls, free_port};
 use dlock_testkit::{Mode, Proxy, first_contact_table, first_contact_text, server_that_says};
 
 use crate::cluster::Cluster;
@@ -26,6 +26,10 @@ async fn each_fault_of_a_first_contact_has_its_text() {
     let double = Proxy::start(a).unwrap();
     let old = Proxy::start(c).unwrap();
     old.set(Mode::Rewrite { from: "redis_version:7.", to: "redis_version:6." });
+    let tls = RedisTls::start().unwrap();
+    for node in &cluster.nodes[..3] {
+        node.ask("ACL SETUSER few on >pw ~* &* +@all -incrby").unwrap();
+    }
     let silent = [(); 2].map(|()| server_that_says(None));
     let other = format!("127.0.0.1:{}", server_that_says(Some("HTTP/1.1 400 Bad Request\r\n\r\n")));
     // Two at once, so that they differ.
@@ -39,6 +43,9 @@ async fn each_fault_of_a_first_contact_has_its_text() {
         ("silence of a majority", format!("{a},127.0.0.1:{},127.0.0.1:{}", silent[0], silent[1])),
         ("wrong protocol", with(&other)),
         ("wrong password", with(&secured.addr())),
+        ("TLS wanted by a majority", format!("{a},127.0.0.1:{0},localhost:{0}", tls.port)),
+        ("no right", format!("few:pw@{a},{b},{c}")),
+        ("no such database", format!("{a},{b},{c}/16")),
         ("read-only", with(&replica)),
         ("too old", with(&old.addr())),
         ("a node that may evict locks", with(&evicting)),
@@ -47,7 +54,8 @@ async fn each_fault_of_a_first_contact_has_its_text() {
         ("wrong topology: a node of a cluster", with(&clustered.addr())),
     ] {
         let error = Registry::new().connect("locks", &format!("redlock://{nodes}")).await.expect_err(fault);
-        let ports: Vec<u16> = nodes
+        let hosts = nodes.split('/').next().unwrap_or_default();
+        let ports: Vec<u16> = hosts
             .split(',')
             .map(|node| node.rsplit_once(':').map_or(6379, |(_, port)| port.parse().unwrap()))
             .collect();
