@@ -10,8 +10,11 @@ use crate::dialect::Dialect;
 use crate::lease::queue::sessions::QueueSessions;
 use crate::lease::queue::turn::Turn;
 
-/// The turn of one hold. It is locked while a sign is under way; `None` once the turn was taken or has ended.
-pub(crate) type KeptTurn<D> = Arc<tokio::sync::Mutex<Option<Box<Turn<D>>>>>;
+/// `None` once the turn was taken or has ended.
+type MaybeTurn<D> = Option<Box<Turn<D>>>;
+
+/// The turn of one hold. It is locked while a sign is under way.
+pub(crate) type KeptTurn<D> = Arc<tokio::sync::Mutex<MaybeTurn<D>>>;
 
 /// A hold that ends before this sends no sign.
 pub(crate) const FIRST_SIGN_AFTER: Duration = Duration::from_millis(500);
@@ -23,7 +26,7 @@ const LOOK_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) struct KeptTurns<D: Dialect>(Mutex<KeptTurnsState<D>>);
 
 struct KeptTurnsState<D: Dialect> {
-    turns: Vec<Weak<tokio::sync::Mutex<Option<Box<Turn<D>>>>>>,
+    turns: Vec<Weak<tokio::sync::Mutex<MaybeTurn<D>>>>,
     /// Whether a task looks after them.
     is_watched: bool,
 }
@@ -78,7 +81,7 @@ impl<D: Dialect> QueueSessions<D> {
     }
 }
 
-async fn send_sign<D: Dialect>(mut kept: OwnedMutexGuard<Option<Box<Turn<D>>>>) {
+async fn send_sign<D: Dialect>(mut kept: OwnedMutexGuard<MaybeTurn<D>>) {
     let Some(turn) = kept.as_mut() else { return };
     if turn.session.keep_turn(turn.silence).await.is_err() {
         // The lock is held all the same. Somebody else has the turn now, or soon: this closes the session.
