@@ -37,11 +37,11 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the command. On Linux it ends when `left` is over, unless [`ends_after`](Self::ends_after) sets another
+    /// Starts the command with these variables, and without those that have no value. On Linux it ends when `left` is over, unless [`ends_after`](Self::ends_after) sets another
     /// time.
     pub(crate) fn start(
         command: &[OsString],
-        variables: &[(&str, String)],
+        variables: [(&str, Option<String>); 3],
         grace: Duration,
         left: Option<Duration>,
     ) -> Result<Self, Failure> {
@@ -60,7 +60,14 @@ impl Child {
         let family = Family::begin().map_err(|error| {
             Failure::new(Exit::INTERNAL, format!("the kernel cannot keep the command's orphans: {error}"))
         })?;
-        process.envs(variables.iter().map(|(name, value)| (name, value))).kill_on_drop(true);
+        for (name, value) in variables {
+            match value {
+                Some(value) => process.env(name, value),
+                // A `dlock run` around this one may have set its own.
+                None => process.env_remove(name),
+            };
+        }
+        process.kill_on_drop(true);
         #[cfg(unix)]
         if leads_group {
             process.process_group(0);

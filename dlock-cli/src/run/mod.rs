@@ -153,16 +153,18 @@ fn lock(store: &Store, run: &RunArgs) -> Lock {
 
 /// Runs the command to its end.
 async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Result<Exit, Failure> {
-    let mut variables = vec![("DLOCK_KEY", run.key.clone())];
-    variables.extend(guard.fence().ok().map(|fence| ("DLOCK_TOKEN", fence.get().to_string())));
-    variables.extend(guard.slot().map(|slot| ("DLOCK_SLOT", slot.to_string())));
+    let variables = [
+        ("DLOCK_KEY", Some(run.key.clone())),
+        ("DLOCK_TOKEN", guard.fence().ok().map(|fence| fence.get().to_string())),
+        ("DLOCK_SLOT", guard.slot().map(|slot| slot.to_string())),
+    ];
     let ends = run.on_lost == OnLost::Cancel;
     // On a terminal the whole line of the shell stops, and this process with it. Elsewhere the command alone does, from its start.
     #[cfg(unix)]
     if child::leads_group() {
         signals.and_steering()?;
     }
-    let mut child = Child::start(&run.command, &variables, run.grace, ends.then(|| guard.remaining()))?;
+    let mut child = Child::start(&run.command, variables, run.grace, ends.then(|| guard.remaining()))?;
     let limit = async {
         match run.timeout {
             Some(limit) => tokio::time::sleep(limit).await,

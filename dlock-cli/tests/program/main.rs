@@ -28,6 +28,18 @@ fn a_command_runs_under_the_lock_and_gives_its_own_code() {
     assert_eq!(text(&permit.stdout), "0\n", "{}", text(&permit.stderr));
 }
 
+/// A token of the outer lock must not guard what is written under the inner one.
+#[test]
+fn a_command_gets_no_variable_of_a_lock_around_it() {
+    let store = Store::new();
+    let told = "echo $DLOCK_KEY, $DLOCK_SLOT, $DLOCK_TOKEN";
+    let inner = format!("{told}; exec {} run inner sh -c '{told}'", env!("CARGO_BIN_EXE_dlock"));
+    let ran = store.run(&["run", "--mode", "permits(3)", "outer", "sh", "-c", &inner]);
+    let (told, said) = (text(&ran.stdout), text(&ran.stderr));
+    let [outer, inner] = told.lines().collect::<Vec<_>>()[..] else { panic!("{told} {said}") };
+    assert!(outer.starts_with("outer, 0, ") && inner.starts_with("inner, , "), "{told} {said}");
+}
+
 #[test]
 fn a_busy_lock_has_a_code_of_its_own() {
     let store = Store::new();
