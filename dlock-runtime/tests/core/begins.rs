@@ -92,7 +92,11 @@ fn no_body_of_an_annotated_function_begins_once_its_hold_has_ended() {
         let ttl = Duration::from_secs(1);
         dlock_runtime::observe(Slow { grants: 1.into(), passes: move || std::thread::sleep(ttl + ttl / 10) });
         let mut begun = 0;
-        is_late(annotated("slow", ttl, async { Ok(begun += 1) }).await, "an annotated function");
+        let body = async {
+            begun += 1;
+            Ok(())
+        };
+        is_late(annotated("slow", ttl, body).await, "an annotated function");
         assert_eq!(begun, 0);
     });
 }
