@@ -28,7 +28,10 @@ static INTERNAL: Told = Told(Mutex::new(BTreeMap::new()));
 const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// When a line of each kind and cause was written last, and how many were left out since.
-struct Told(Mutex<BTreeMap<(&'static str, &'static str), (Instant, u64)>>);
+struct Told(Mutex<BTreeMap<Kind, (Instant, u64)>>);
+
+/// The kind of an error, and the cause if it is a loss.
+type Kind = (&'static str, &'static str);
 
 impl Told {
     /// How many lines were left out before this one; `None` if this one is left out too.
@@ -78,15 +81,12 @@ impl Failure {
             _ => matches!(failure, Self::Fault),
         };
         let told = if is_news { INTERNAL.passes(error.kind(), Instant::now()) } else { None };
-        let error = error.to_string();
+        let (error, left_out) = (error.to_string(), told.filter(|count| *count > 0));
+        let answer = if is_news { "an internal error" } else { "an error of a lock" };
         // At once: a handler of the service answers, and no thread of ours.
-        caught(|| match (is_news, told) {
-            (_, Some(left_out)) => {
-                let left_out = Some(left_out).filter(|count| *count > 0);
-                tracing::error!(target: "dlock", error, left_out, "a request is answered with an internal error");
-            }
-            (true, None) => tracing::debug!(target: "dlock", error, "a request is answered with an internal error"),
-            (false, None) => tracing::debug!(target: "dlock", error, "a request is answered with an error of a lock"),
+        caught(|| match told {
+            Some(_) => tracing::error!(target: "dlock", error, left_out, "a request is answered with {answer}"),
+            None => tracing::debug!(target: "dlock", error, "a request is answered with {answer}"),
         });
         failure
     }

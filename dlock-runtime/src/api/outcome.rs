@@ -7,6 +7,7 @@ use dlock_store::{Seldom, line};
 
 use crate::acquire::thread_registry;
 use crate::api::key_of;
+use crate::events::lines;
 
 /// The outcome of an annotated call. [`LockReturn`] and [`SkipReturn`] turn it into the function's return value.
 #[doc(hidden)]
@@ -211,13 +212,7 @@ pub trait Skipped: Sized {
             let is_told = TOLD.passes(format!("{kind:?} {:?}", error.backend()));
             let (backend, error) = (error.backend().map(Arc::<str>::from), error.to_string());
             let store = backend.clone().unwrap_or_default();
-            let write = move |told: Option<u64>| match told {
-                Some(left_out) => {
-                    let left_out = Some(left_out).filter(|count| *count > 0);
-                    tracing::error!(target: "dlock", backend = backend.as_deref(), left_out, %error, "{what}");
-                }
-                None => tracing::debug!(target: "dlock", backend = backend.as_deref(), %error, "{what}"),
-            };
+            let write = move |told| lines::write_untold(what, &error, backend.as_deref(), told);
             match is_told {
                 true => thread_registry::here().shared().events.in_turn(&store, kind, write),
                 false => line(move || write(None)),

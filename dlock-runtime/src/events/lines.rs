@@ -126,6 +126,21 @@ pub(super) fn write_failed_wait(store: &StoreLabel, kind: &str, why: (&str, Opti
     if told.is_some() { write!(warn) } else { write!(debug) }
 }
 
+/// An error that a function of this return type cannot give to its caller. `told` is as in [`write`].
+pub(crate) fn write_untold(what: &str, error: &str, backend: Option<&str>, told: Option<u64>) {
+    let left_out = told.filter(|count| *count > 0);
+    match told {
+        Some(_) => tracing::error!(target: "dlock", backend, left_out, %error, "{what}"),
+        None => tracing::debug!(target: "dlock", backend, %error, "{what}"),
+    }
+}
+
+/// The number of events that this process has left out, since observers or the log were too slow.
+pub(super) fn write_dropped(events: u64) {
+    let text = "an observer or the log is too slow, so this process has left out events and their lines";
+    tracing::warn!(target: "dlock", events, "{text}");
+}
+
 /// A line about an outage.
 pub(crate) struct OutageLine {
     pub(super) store: StoreLabel,

@@ -305,11 +305,7 @@ impl Events {
         let dropped = self.dropped.clone();
         self.in_turn(&"".into(), ("events dropped", ""), move |told| {
             if told.is_some() {
-                let events = dropped.load(Ordering::Relaxed);
-                tracing::warn!(
-                    target: "dlock", events,
-                    "an observer or the log is too slow, so this process has left out so many events and their lines"
-                );
+                lines::write_dropped(dropped.load(Ordering::Relaxed));
             }
         });
     }
