@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dlock_contract::{Batch, Error, LossCause, Result};
-use dlock_store::engine::simulation::planted;
 
 use crate::guard::held::Held;
 use crate::guard::holds::Holds;
@@ -197,9 +196,7 @@ impl Guards {
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first lock that is not held any more; the body is dropped then.
     pub(crate) fn begin<T>(&self, body: impl FnOnce() -> T) -> Result<T> {
-        if !planted("no check before a body") {
-            self.check()?;
-        }
+        self.check()?;
         Ok(self.inside(body))
     }
 
