@@ -239,8 +239,8 @@ impl Leases {
             let tick = self.tick;
             health.findings.push(format!(
                 "the servers do not tell their tickTime, so dlock takes {tick:?} for it: with a longer one, two may believe \
-                 in a lock for a moment when a server dies. Add conf to 4lw.commands.whitelist of the servers and open the \
-                 store again, or write tick=… in the URL, such as tick=2s"
+                 in a lock for a moment when a server dies. Write tick=… in the URL, such as tick=2s; without TLS, conf in \
+                 4lw.commands.whitelist of the servers does too"
             ));
         }
         Ok(health)

@@ -36,10 +36,10 @@ async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
     let _server = Instance::start(with_tls(&certificates, port)).unwrap();
     let (ca, client) = (file("ca.pem"), format!("cert={}&key={}", file("client.pem"), file("client.key")));
     for host in ["127.0.0.1", "localhost"] {
-        let store = opened(&format!("zk://{host}:{port}?tls=verify&ca={ca}&{client}")).await;
+        let store = opened(&format!("zk://{host}:{port}?tls=verify&ca={ca}&{client}&tick=200ms")).await;
         let hold = take(&store, &claim(&lock("tls"))).await;
         assert!(store.renew(&[&hold]).await.remove(0).is_ok());
-        // It would have to be asked in clear text.
+        // The version and the tick would have to be asked for in clear text.
         assert_eq!(store.ready().await.unwrap(), Health::new());
         store.release(&hold).await.unwrap();
     }
