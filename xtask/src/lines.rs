@@ -36,13 +36,13 @@ pub(crate) fn lines() -> Result {
     let is_published =
         |name: &str| workspace.packages.iter().any(|package| package.name == name && package.is_published);
     let (mut shipped, mut not_shipped, mut all_tests) = (0, 0, 0);
-    println!("{:<20} {:>7} {:>7}", "", "source", "tests");
+    eprintln!("{:<20} {:>7} {:>7}", "", "source", "tests");
     for (name, lines) in crates {
-        println!("{name:<20} {:>7} {:>7}", lines.source, lines.tests);
+        eprintln!("{name:<20} {:>7} {:>7}", lines.source, lines.tests);
         *(if is_published(name) { &mut shipped } else { &mut not_shipped }) += lines.source;
         all_tests += lines.tests;
     }
-    println!(
+    eprintln!(
         "\n{shipped} lines of published crates, {not_shipped} of tools, {all_tests} of tests, benches and examples"
     );
     Ok(())

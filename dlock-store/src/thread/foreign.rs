@@ -25,26 +25,38 @@ pub fn foreign_thread() -> Result<&'static Background> {
     FOREIGN.get_or_try_init(start)?.in_process(std::process::id())
 }
 
-/// The wakers that may run on our thread, as far as we know them by now.
-static HARMLESS: OnceLock<[&RawWakerVTable; 4]> = OnceLock::new();
+/// How the wakers look that may run on our thread.
+static HARMLESS: OnceLock<Harmless> = OnceLock::new();
+
+struct Harmless {
+    /// Of a task, of a runtime that drives a future itself, and of a thread that sleeps for one.
+    of_tokio: [&'static RawWakerVTable; 3],
+    /// Of wakers that are wrapped already.
+    wrapped: &'static RawWakerVTable,
+}
+
+impl Harmless {
+    /// The waker of a task in a `LocalSet` is tokio's, and wakes the executor that polls the set. Without a runtime that is the
+    /// user's. One that has entered a runtime cannot be told from tokio's own.
+    fn has(&self, waker: &Waker) -> bool {
+        let vtable = waker.vtable();
+        std::ptr::eq(self.wrapped, vtable)
+            || self.of_tokio.iter().any(|known| std::ptr::eq(*known, vtable)) && Origin::here().is_some()
+    }
+}
 
 /// Learns how the harmless wakers look, on a runtime that nothing runs on yet.
 pub(crate) fn learn_wakers(runtime: &tokio::runtime::Runtime) {
     let seen = || poll_fn(|cx| Poll::Ready(cx.waker().vtable()));
-    let ours = Waker::from(Arc::new(ForeignWaker(Waker::noop().clone()))).vtable();
-    // Of a task, of a runtime that drives a future itself, and of a thread that sleeps for one.
+    let wrapped = Waker::from(Arc::new(ForeignWaker(Waker::noop().clone()))).vtable();
     let Ok(task) = runtime.block_on(runtime.spawn(seen())) else { return };
-    let _ = HARMLESS.set([task, runtime.block_on(seen()), runtime.handle().block_on(seen()), ours]);
+    let of_tokio = [task, runtime.block_on(seen()), runtime.handle().block_on(seen())];
+    let _ = HARMLESS.set(Harmless { of_tokio, wrapped });
 }
 
 /// Polls with a waker that is safe to call on our thread. Futures that our thread polls have wakers of our own.
 pub fn poll_guarded<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
-    let is_harmless = |waker: &Waker| {
-        HARMLESS.get().is_some_and(|known| known.iter().any(|known| std::ptr::eq(*known, waker.vtable())))
-    };
-    // The waker of a task in a `LocalSet` is tokio's, and wakes the executor that polls the set. Without a runtime that is the
-    // user's. One that has entered a runtime cannot be told from tokio's own.
-    if is_ours() || is_harmless(cx.waker()) && Origin::here().is_some() {
+    if is_ours() || HARMLESS.get().is_some_and(|harmless| harmless.has(cx.waker())) {
         return poll(cx);
     }
     let waker = Waker::from(Arc::new(ForeignWaker(cx.waker().clone())));
