@@ -78,14 +78,10 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn fault(&self, error: sqlx::Error) -> Error;
 }
 
-/// How long a session that has come to its turn may be silent. Its client takes the row at once.
-pub const TURN_SILENCE: Duration = Duration::from_secs(2);
-
 /// How a server keeps wait queues: each is a named lock, and the session that has it has the turn.
 pub trait WaitQueues<Conn>: Send + Sync {
     /// Sets a session up that waits in queues and keeps its turn while its holds last. The server must not end it for
-    /// its silence while it has no turn, and must notice when its client is gone. Returns the scope of the table for the
-    /// names of queues.
+    /// its silence, and must notice when its client is gone. Returns the scope of the table for the names of queues.
     fn set_up<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
 
     /// The scope of the table (database or schema) for the names of queues.
@@ -99,8 +95,7 @@ pub trait WaitQueues<Conn>: Send + Sync {
 
     /// Joins the queue and waits for the turn at most this long, in one message without the statement that takes the
     /// row: if the client is gone, some servers end the wait and go on with the rest of the message. False if another
-    /// session still has the turn. A session with the turn that is silent for [`TURN_SILENCE`] is ended: the server may
-    /// grant the turn to a process that stands still.
+    /// session still has the turn.
     fn take_turn<'a>(
         &'a self,
         conn: &'a mut Conn,
@@ -108,11 +103,7 @@ pub trait WaitQueues<Conn>: Send + Sync {
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// Lets the session, which has the turn, be silent for so long. It is told to do so again and again, because
-    /// silence is counted from its last message.
-    fn keep_turn<'a>(&'a self, conn: &'a mut Conn, silence: Duration) -> BoxFuture<'a, sqlx::Result<()>>;
-
-    /// Ends the turn and leaves the queue. False if the session did not have the turn. It may be silent again.
+    /// Ends the turn and leaves the queue. False if the session did not have the turn.
     fn leave<'a>(&'a self, conn: &'a mut Conn, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>>;
 }
 

@@ -30,9 +30,7 @@ pub use connection::builder::{Builder, Product, Source};
 pub use connection::credentials::{Credentials, Login};
 pub use connection::hosts::Hosts;
 pub use connection::refused::not_connected;
-pub use dialect::{
-    Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, TURN_SILENCE, Value, WaitQueues,
-};
+pub use dialect::{Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, Value, WaitQueues};
 pub use lease::LeaseRow;
 pub use named::{
     LockName, NAMED, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedLock, NamedWait, NamedWords, READ_WRITE,

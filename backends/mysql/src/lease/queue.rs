@@ -2,16 +2,15 @@
 
 use std::time::Duration;
 
-use dlock_sql::{QueueName, TURN_SILENCE, TableNames, WaitQueues};
+use dlock_sql::{QueueName, TableNames, WaitQueues};
 use futures::future::BoxFuture;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-/// The longest silence that all platforms accept, in seconds: 23 days. Some cut a longer one without an error.
-const LONGEST_SILENCE: u64 = 2_000_000;
-
-/// The server must not end the wait for a turn. Each product skips the comments of the other one.
-const LIMITS: &str = "/*M! , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */";
+/// The server must end neither the session during a hold nor the wait for a turn. 23 days are the longest silence that
+/// all platforms accept; some cut a longer one without an error. Each product skips the comments of the other one.
+const SET_UP: &str =
+    "SET SESSION wait_timeout = 2000000 /*M! , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */";
 
 /// The longest wait that the server accepts: a year.
 const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
@@ -26,8 +25,7 @@ pub(super) struct NamedLocks {
 impl WaitQueues<MySqlConnection> for NamedLocks {
     fn set_up<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<String>> {
         Box::pin(async {
-            let set = format!("SET SESSION wait_timeout = {LONGEST_SILENCE} {LIMITS}");
-            sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut *conn).await?;
+            sqlx::raw_sql(SET_UP).execute(&mut *conn).await?;
             self.scope(conn).await
         })
     }
@@ -62,40 +60,21 @@ impl WaitQueues<MySqlConnection> for NamedLocks {
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let (name, seconds, silence) = (queue.text(), whole_seconds(wait), whole_seconds(TURN_SILENCE));
-            let enter = AssertSqlSafe(format!(
-                "SET @dlock_turn = GET_LOCK('{name}', {seconds}); \
-                 SET SESSION wait_timeout = IF(@dlock_turn = 1, {silence}, {LONGEST_SILENCE}); \
-                 SELECT CAST(@dlock_turn AS SIGNED)"
-            ));
-            match to_bool(sqlx::raw_sql(enter).fetch_one(conn).await?.try_get_unchecked(0)?) {
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            let enter = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED)").bind(queue.text()).bind(seconds);
+            match to_bool(enter.fetch_one(conn).await?.try_get_unchecked(0)?) {
                 Some(entered) => Ok(entered),
                 None => Err(sqlx::Error::Protocol("the server ended the wait for a named lock".into())),
             }
         })
     }
 
-    fn keep_turn<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            let seconds = whole_seconds(silence).min(LONGEST_SILENCE);
-            let set = AssertSqlSafe(format!("SET SESSION wait_timeout = {seconds}"));
-            sqlx::raw_sql(set).execute(conn).await.map(drop)
-        })
-    }
-
     fn leave<'a>(&'a self, conn: &'a mut MySqlConnection, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let leave = AssertSqlSafe(format!(
-                "SET SESSION wait_timeout = {LONGEST_SILENCE}; SELECT CAST(RELEASE_LOCK('{}') AS SIGNED)",
-                queue.text()
-            ));
-            Ok(to_bool(sqlx::raw_sql(leave).fetch_one(conn).await?.try_get_unchecked(0)?).unwrap_or(false))
+            let leave = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(queue.text());
+            Ok(to_bool(leave.fetch_one(conn).await?.try_get_unchecked(0)?).unwrap_or(false))
         })
     }
-}
-
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 fn to_bool(answer: Option<i64>) -> Option<bool> {

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use dlock_sql::{LOCKS, QueueName, TURN_SILENCE, TableNames, WaitQueues, Words};
+use dlock_sql::{LOCKS, QueueName, TableNames, WaitQueues, Words};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::pieces::PIECE_TIME;
 
-/// The server must not end the session while it is in no queue.
+/// The server must not end the session during a hold.
 const SET_UP: &str = "\
     SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
 
@@ -77,21 +77,13 @@ impl WaitQueues<PgConnection> for AdvisoryLocks {
         Box::pin(async move {
             let number = queue.number();
             if wait.is_zero() {
-                let enter = match silence_limit(conn, TURN_SILENCE) {
-                    Some(limit) => {
-                        format!("SELECT CASE WHEN pg_try_advisory_lock({number}) THEN {limit} END IS NOT NULL")
-                    }
-                    None => format!("SELECT pg_try_advisory_lock({number})"),
-                };
-                return sqlx::raw_sql(AssertSqlSafe(enter)).fetch_one(conn).await?.try_get(0);
+                let enter = AssertSqlSafe(format!("SELECT pg_try_advisory_lock({number})"));
+                return sqlx::raw_sql(enter).fetch_one(conn).await?.try_get(0);
             }
             // The limits of statements about a row must not end the wait.
             let limit = wait.as_millis() + 1;
-            let silence =
-                silence_limit(conn, TURN_SILENCE).map(|limit| format!("SELECT {limit}; ")).unwrap_or_default();
             let enter = format!(
-                "SET statement_timeout = 0; SET lock_timeout = {limit}; SELECT pg_advisory_lock({number}); \
-                 {silence}{LIMITS}"
+                "SET statement_timeout = 0; SET lock_timeout = {limit}; SELECT pg_advisory_lock({number}); {LIMITS}"
             );
             match sqlx::raw_sql(AssertSqlSafe(enter)).execute(&mut *conn).await {
                 Ok(_) => Ok(true),
@@ -106,27 +98,12 @@ impl WaitQueues<PgConnection> for AdvisoryLocks {
         })
     }
 
-    fn keep_turn<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move {
-            let keep = silence_limit(conn, silence).unwrap_or_else(|| "1".into());
-            sqlx::raw_sql(AssertSqlSafe(format!("SELECT {keep}"))).execute(conn).await.map(drop)
-        })
-    }
-
     fn leave<'a>(&'a self, conn: &'a mut PgConnection, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let silence = silence_limit(conn, Duration::ZERO).map(|limit| format!(", {limit}")).unwrap_or_default();
-            let leave = AssertSqlSafe(format!("SELECT pg_advisory_unlock({}){silence}", queue.number()));
+            let leave = AssertSqlSafe(format!("SELECT pg_advisory_unlock({})", queue.number()));
             sqlx::raw_sql(leave).fetch_one(conn).await?.try_get(0)
         })
     }
-}
-
-/// The call that sets how long the session may be silent; zero is for ever. `None`: releases before 14 have no such limit.
-fn silence_limit(conn: &PgConnection, silence: Duration) -> Option<String> {
-    let millis = silence.as_millis().min(i32::MAX as u128);
-    let has_limit = conn.server_version_num().is_none_or(|version| version >= 140_000);
-    has_limit.then(|| format!("set_config('idle_session_timeout', '{millis}', false)"))
 }
 
 fn is_timeout(error: &sqlx::Error) -> bool {

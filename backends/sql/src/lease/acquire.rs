@@ -125,9 +125,7 @@ impl<D: Dialect> LeaseRow<D> {
         }
         // Even without an answer to the attempt: the server may have done what it asked for.
         self.run_for(claim, |session, claim| Box::pin(ending::abandon(session, claim))).await?;
-        if let Some(left) = left
-            && let Some(turn) = turn_of::<D>(clock, &left).await
-        {
+        if let Some(turn) = left.as_ref().and_then(turn_of::<D>) {
             // The row is free now.
             turn.sessions.runtime.clone().spawn(turn.leave());
         }

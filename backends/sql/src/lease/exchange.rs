@@ -20,8 +20,7 @@ impl<D: Dialect> Exchange for LeaseRow<D> {
     ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
         Box::pin(async move {
             let is_plain = next.once_per.is_none() && next.key == hold.claim.key;
-            let turn = turn_of::<D>(&self.context.clock, hold).await;
-            let Some(turn) = turn.filter(|_| is_plain) else {
+            let Some(turn) = turn_of::<D>(hold).filter(|_| is_plain) else {
                 let released = self.free(hold).await?;
                 let asked = if is_plain { self.wait_queue.ask(next, until).await.for_next() } else { None };
                 return Ok((released, asked));
@@ -38,7 +37,7 @@ impl<D: Dialect> Exchange for LeaseRow<D> {
 impl<D: Dialect> LeaseRow<D> {
     /// Frees the row.
     pub(crate) async fn free(&self, hold: &Hold) -> Result<Released> {
-        let turn = turn_of::<D>(&self.context.clock, hold).await;
+        let turn = turn_of::<D>(hold);
         let has_waited = turn.as_ref().is_some_and(|turn| turn.has_waited);
         let freed = match turn {
             None => self.run_for(&hold.claim, |session, claim| Box::pin(ending::release(session, claim))).await,
@@ -61,7 +60,7 @@ impl<D: Dialect> LeaseRow<D> {
 
     /// Frees the row or keeps it for some time, and records how its run went.
     pub(crate) async fn end(&self, hold: &Hold, keep: Duration, run: Option<RunEnd>) -> Result<Released> {
-        let turn = turn_of::<D>(&self.context.clock, hold).await;
+        let turn = turn_of::<D>(hold);
         let end = self.run_for(&hold.claim, move |session, claim| Box::pin(ending::end(session, claim, keep, run)));
         let ended = end.await;
         self.wait_queue.note_end(hold, turn.as_ref().is_some_and(|turn| turn.has_waited));

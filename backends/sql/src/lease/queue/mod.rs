@@ -6,9 +6,8 @@
 //! session is lost, the order suffers and nothing else. A caller that cannot wait in a queue polls.
 //!
 //! From the bottom to the top: `work`, `recent`, `leaving`; `sessions` of a runtime; the state of a `waiter`; a `turn`, in
-//! which holds live, and `kept_turns`; the `wait` of a waiter; the `wait_queue`s of a store; `passing` holds on.
+//! which holds live; the `wait` of a waiter; the `wait_queue`s of a store; `passing` holds on.
 
-mod kept_turns;
 mod leaving;
 mod passing;
 mod recent;

@@ -11,7 +11,6 @@ use dlock_store::CallerRuntime;
 use crate::connection::answer::{answered, answered_after};
 use crate::connection::session::{StatementSession, StoreContext};
 use crate::dialect::{Dialect, WaitQueues};
-use crate::lease::queue::kept_turns::KeptTurns;
 use crate::lease::queue::leaving::Leaving;
 use crate::tables::queue_name::QueueName;
 
@@ -28,7 +27,6 @@ pub(crate) struct QueueSessions<D: Dialect> {
     open: Arc<AtomicUsize>,
     state: Mutex<QueueSessionsState<D>>,
     pub(crate) leaving: Arc<Leaving>,
-    pub(crate) kept_turns: Arc<KeptTurns<D>>,
 }
 
 struct QueueSessionsState<D: Dialect> {
@@ -91,7 +89,6 @@ impl<D: Dialect> QueueSessions<D> {
             open: Arc::default(),
             state: Mutex::new(state),
             leaving: Arc::default(),
-            kept_turns: Arc::default(),
         })
     }
 
@@ -233,16 +230,6 @@ impl<D: Dialect> QueueSession<D> {
             })
         });
         request.await
-    }
-
-    /// Tells the server that this session keeps its turn, and may be silent for so long.
-    pub(crate) async fn keep_turn(&mut self, silence: Duration) -> Result<()> {
-        let context = self.session.context.clone();
-        let keep = self.session.request(move |dialect, conn| match dialect.wait_queues() {
-            Some(queues) => queues.keep_turn(conn, silence),
-            None => Box::pin(async { Ok(()) }),
-        });
-        answered(&context.clock, keep).await
     }
 
     /// Leaves a queue. If that fails, the session must be dropped, which also ends its turn.

@@ -1,14 +1,11 @@
 //! A turn in a wait queue, and the holds that live in it.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_contract::{BootInstant, Hold};
-use dlock_store::Clock;
+use dlock_contract::Hold;
 
 use crate::connection::session::GrantingServer;
-use crate::dialect::{Dialect, TURN_SILENCE};
-use crate::lease::queue::kept_turns::{FIRST_SIGN_AFTER, KeptTurn};
+use crate::dialect::Dialect;
 use crate::lease::queue::sessions::{QueueSession, QueueSessions};
 use crate::tables::queue_name::QueueName;
 
@@ -19,7 +16,7 @@ pub(crate) const HOLDS_PER_TURN: u32 = 8;
 pub(crate) struct TurnSession<D: Dialect> {
     granting_server: Arc<GrantingServer>,
     /// Taken by the end of the hold. If it is dropped before, the server gives the turn to the next waiter.
-    turn: KeptTurn<D>,
+    turn: Mutex<Option<Box<Turn<D>>>>,
 }
 
 /// A turn: a session at the head of a wait queue.
@@ -31,22 +28,14 @@ pub(crate) struct Turn<D: Dialect> {
     /// Whether its waiter had to wait for others.
     pub(crate) has_waited: bool,
     holds: u32,
-    /// How long the server lets the session be silent.
-    pub(crate) silence: Duration,
-    /// When the server is told next that the turn is kept.
-    pub(crate) sign_at: BootInstant,
 }
-
-/// The most time that the end of a hold waits for a sign that is under way. The runtime of the session may be blocked.
-const SIGN_LIMIT: Duration = Duration::from_secs(1);
 
 impl<D: Dialect> dlock_contract::Session for TurnSession<D> {}
 
 impl<D: Dialect> Turn<D> {
     /// The turn of a session that has just come to the head of this queue.
     pub(crate) fn new(sessions: Arc<QueueSessions<D>>, session: QueueSession<D>, queue: QueueName, row: &str) -> Self {
-        let (silence, sign_at) = (TURN_SILENCE, BootInstant::NEVER);
-        Self { sessions, session, queue, row: row.into(), has_waited: false, holds: 0, silence, sign_at }
+        Self { sessions, session, queue, row: row.into(), has_waited: false, holds: 0 }
     }
 
     /// Whether the turn may have one more hold.
@@ -57,13 +46,10 @@ impl<D: Dialect> Turn<D> {
     /// Attaches the turn to one more hold.
     pub(crate) fn attach_to(mut self: Box<Self>, hold: Hold) -> Hold {
         self.holds += 1;
-        // A turn of a process that stands still ends with the lease.
-        self.silence = hold.claim.ttl.max(TURN_SILENCE);
-        self.sign_at = self.sessions.context.clock.now().after(FIRST_SIGN_AFTER);
-        let (sessions, granting_server) = (self.sessions.clone(), self.session.session.granting_server.clone());
-        let turn = Arc::new(tokio::sync::Mutex::new(Some(self)));
-        sessions.keep(&turn);
-        hold.with_session(Arc::new(TurnSession { granting_server, turn }))
+        hold.with_session(Arc::new(TurnSession {
+            granting_server: self.session.session.granting_server.clone(),
+            turn: Mutex::new(Some(self)),
+        }))
     }
 
     /// Leaves the queue, and keeps the session for other waiters. The row must be free before. The leave counts from
@@ -86,10 +72,9 @@ impl<D: Dialect> Turn<D> {
     }
 }
 
-/// Takes the turn out of a hold. `None` if the hold was not granted in a turn, or the turn has ended.
-pub(crate) async fn turn_of<D: Dialect>(clock: &Clock, hold: &Hold) -> Option<Box<Turn<D>>> {
-    let turn = &hold.session::<TurnSession<D>>()?.turn;
-    clock.timeout_at(clock.now().after(SIGN_LIMIT), turn.lock()).await?.take()
+/// Takes the turn out of a hold. `None` if the hold was not granted in a turn, or has ended.
+pub(crate) fn turn_of<D: Dialect>(hold: &Hold) -> Option<Box<Turn<D>>> {
+    hold.session::<TurnSession<D>>()?.turn.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// The server that granted a hold.
