@@ -30,10 +30,8 @@ fn a_history_does_not_depend_on_what_ran_before() {
 
 #[test]
 fn the_engine_keeps_its_promises() {
-    // Most are the same each time, and others are new.
-    let new = fastrand::u64(1_000_000..1_000_000_000_000);
-    println!("300 seeds from {new}");
-    for seed in (0..700).chain(new..new + 300) {
+    // The same each time: a new one that finds something must not turn an unrelated change red.
+    for seed in 0..1000 {
         let found = check(&simulated(&Plan::of(seed)));
         assert!(found.is_empty(), "{}\n{}", found[0], Plan::of(seed).command());
     }

@@ -18,7 +18,7 @@ const TASKS: usize = 4;
 #[derive(Clone)]
 struct Names {
     id: String,
-    /// What follows in the name of the lock.
+    /// The rest of the name of the lock.
     end: &'static str,
     /// Counted up by each holder of an exclusive lock, by a read and a write: two holders at a time would lose a count.
     counter: String,

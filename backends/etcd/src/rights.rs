@@ -17,8 +17,8 @@ const USUAL_MAX_OPERATIONS: usize = 128;
 /// The prefix of the keys of all locks.
 pub(super) const LOCKS: &str = "dl1:";
 
-/// Tests whether leases are granted, and the rights that every lock needs. Returns the server's shortest ttl, which depends on its election timeout: the
-/// server raises a shorter ttl silently.
+/// Tests whether leases are granted, and the rights that every lock needs. Returns the server's shortest ttl, which depends on
+/// its election timeout: the server raises a shorter ttl silently.
 pub(super) async fn probe(connection: &Connection, layout: Layout) -> Result<Duration> {
     let lease = connection.grant(1).await?;
     let mut tried = Ok(());

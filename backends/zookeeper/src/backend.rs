@@ -90,6 +90,8 @@ impl Backend for ZooKeeper {
             probe(&client, &shared).await?;
             let mut health = shared.leases.health().await?;
             health.findings.extend(forms::note(&client, &shared).await?);
+            // An operator may have deleted the node, and the note has made it anew.
+            shared.leases.remember_ensemble(&client).await?;
             Ok(health)
         })
         .boxed()

@@ -37,8 +37,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts the command with these variables, and without those that have no value. On Linux it ends when `left` is over, unless [`ends_after`](Self::ends_after) sets another
-    /// time.
+    /// Starts the command with these variables, and without those that have no value. On Linux it ends when `left` is over, unless
+    /// [`ends_after`](Self::ends_after) sets another time.
     pub(crate) fn start(
         command: &[OsString],
         variables: [(&str, Option<String>); 3],

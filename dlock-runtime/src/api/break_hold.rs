@@ -1,10 +1,11 @@
 //! Breaking a hold.
 
 use std::future::IntoFuture;
+use std::time::Duration;
 
 use dlock_contract::engine::key_hash;
 use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, LockKey, Note, Result};
-use dlock_store::line;
+use dlock_store::{Clock, line};
 use futures::future::BoxFuture;
 
 use crate::api::inspect::unsupported;
@@ -26,7 +27,7 @@ use crate::events::store_event::{Operation, StoreEvent};
 /// Gives false if no hold of this id holds the lock.
 ///
 /// The log line about it has the name of the lock from the holder's note, and the key, unless that note says that the key is
-/// sensitive.
+/// sensitive. Notes of older programs do not say so.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -87,9 +88,9 @@ impl IntoFuture for BreakHold {
             let Some(id) = lock.registry().id_in_store(id) else { return Ok(false) };
             let (record_text, is_sensitive) = (record.as_str().to_owned(), lock.is_sensitive());
             let (own_name, clock) = (lock.shown_name().to_owned(), lock.registry().clock().clone());
-            let began = clock.now();
+            let (began, look_clock) = (clock.now(), clock.clone());
             let request = lock.look_by(Operation::Break, move |backend, key| match backend.inspect() {
-                Some(inspect) => break_hold(backend, inspect, key, id, record),
+                Some(inspect) => break_hold((backend, inspect), look_clock, key, id, record),
                 None => unsupported(),
             });
             let ((broken, key, note), store) = request.await?;
@@ -113,17 +114,21 @@ impl IntoFuture for BreakHold {
     }
 }
 
+/// The longest look for the holder's note before the break.
+const NOTE_LIMIT: Duration = Duration::from_secs(1);
+
 /// Whether the hold is broken, with the lock's full name and the holder's note.
 fn break_hold<'a>(
-    backend: &'a dyn Backend,
-    inspect: &'a dyn Inspect,
+    (backend, inspect): (&'a dyn Backend, &'a dyn Inspect),
+    clock: Clock,
     key: &'a LockKey,
     id: HoldId,
     record: BreakRecord,
 ) -> BoxFuture<'a, Result<(bool, String, Option<Note>)>> {
     Box::pin(async move {
-        // After the break the note is gone. The log can do without it, so an error here does not stop the break.
-        let state = backend.look(key).await.unwrap_or_default();
+        // After the break the note is gone. The log can do without it, so neither an error here nor a slow answer stops the break.
+        let looked = clock.timeout_at(clock.now().after(NOTE_LIMIT), backend.look(key)).await;
+        let state = looked.and_then(Result::ok).unwrap_or_default();
         let holder = state.holders.into_iter().find(|holder| holder.id == Some(id));
         let broken = inspect.break_hold(key, id, &record).await?;
         Ok((broken, key.as_str().to_owned(), holder.map(|holder| holder.note)))

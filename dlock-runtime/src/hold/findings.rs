@@ -19,7 +19,7 @@ pub(crate) struct Findings {
 struct Refusals {
     /// Why the store takes no locks at all.
     not_ready: Option<Error>,
-    /// What makes a promise of the store smaller, though it takes locks.
+    /// Reasons why a promise of the store is smaller, though it takes locks.
     warnings: Vec<String>,
     /// The last ttl that the store itself has refused.
     ttl: Option<RefusedTtl>,
@@ -46,7 +46,7 @@ impl Findings {
         }
     }
 
-    /// What the last answer of a store that takes locks has found.
+    /// The warnings in the last answer of a store that takes locks.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.found().warnings.clone()
     }

@@ -144,16 +144,18 @@ fn a_task_of_a_local_set_that_a_foreign_executor_polls_is_woken_on_another_threa
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
         let (lock, (woken_on, told), (_, blocks_no_more)) = (world.lock("k").wait(LONG), channel(), channel());
+        let (has_polled, polled) = channel();
         let executor = std::thread::spawn(move || {
             let mut tasks = LocalSet::new();
             tasks.spawn_local(async move { drop(lock.acquire().await) });
             let blocks = Some(Arc::new(Mutex::new(blocks_no_more)));
             let waker = Waker::from(Arc::new(Foreign { blocks, woken_on }));
             while Pin::new(&mut tasks).poll(&mut Context::from_waker(&waker)).is_pending() {
+                let _ = has_polled.send(());
                 std::thread::sleep(MS);
             }
         });
-        calm().await;
+        until("the task waits", || polled.try_recv().is_ok()).await;
         drop(guard);
         until("the task has had the lock", || executor.is_finished()).await;
         executor.join().unwrap();

@@ -10,7 +10,7 @@ use crate::plan::Plan;
 /// A seed takes milliseconds, and not this long on a busy machine either.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// What each thread runs: since when, and its command.
+/// The history that each thread runs: since when, and its command.
 static RUNS: Mutex<Vec<(ThreadId, Instant, String)>> = Mutex::new(Vec::new());
 
 fn runs() -> MutexGuard<'static, Vec<(ThreadId, Instant, String)>> {

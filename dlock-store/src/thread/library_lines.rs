@@ -49,7 +49,9 @@ pub(crate) fn keep_layers_away() {
         let _ = KEPT.try_with(keep);
     } else if !IS_ASKED_FOR.swap(true, Ordering::Relaxed) {
         // The program has got its layers after our thread. It is woken for the next time by its work.
-        let _ = aside("dlock-layers", prepare);
+        if aside("dlock-layers", prepare).is_err() {
+            IS_ASKED_FOR.store(false, Ordering::Relaxed);
+        }
     }
 }
 

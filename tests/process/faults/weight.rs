@@ -107,9 +107,11 @@ impl Growth {
         if self.length < SOAK {
             return Vec::new();
         }
+        // How many there are at a time depends on the calls that wait just then.
         let counts = COUNTS.into_iter().filter_map(|(name, of, room)| {
-            let (before, after) = self.medians(of);
-            (after > before + room).then(|| format!("{before} {name} became {after}"))
+            let before = self.before.iter().map(of).max()?;
+            let after = self.after.iter().map(of).min()?;
+            (after > before + room).then(|| format!("{before} {name} at most became {after} at least"))
         });
         let memory = (self.slope > STEEPEST).then(|| format!("the memory grows by {:.0} KiB in an hour", self.slope));
         counts.chain(memory).collect()

@@ -215,6 +215,6 @@ async fn a_right_that_is_taken_away_is_told_by_the_probe() {
         let text = error.unwrap().to_string();
         assert!(text.contains(&format!("may not write keys with the prefix `{prefix}`")), "{text}");
         root.role_grant_permission("locks", right(PermissionType::Readwrite, prefix)).await.unwrap();
-        wait_until("the probe tells of the right", async || process.ready().await.is_ok()).await.unwrap();
+        wait_until("the probe is content again", async || process.ready().await.is_ok()).await.unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! The tables of lease rows, records of broken holds, named locks and row locks, and the table of settings of a namespace.
 //!
-//! Keys are compared byte by byte. The index is on the day on which a lease ends, not on its exact end. With an index on the
-//! end, updates could not be heap-only (HOT), and the dead versions of a busy lock's row would stay in the table and its indexes until a
-//! vacuum.
+//! Keys are compared byte by byte. The index is on the day on which a lease ends, not on its exact end. With an index
+//! on the end, updates could not be heap-only (HOT), and the dead versions of a busy lock's row would stay in the table and its
+//! indexes until a vacuum.
 
 use dlock_contract::{Health, Result};
 use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};

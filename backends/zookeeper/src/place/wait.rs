@@ -78,11 +78,10 @@ impl Place {
     /// A watcher for a change of the nodes ahead. `None`: there is one already.
     async fn watch_blocker(&self, client: &Client, position: &Position) -> Result<Option<OneshotWatcher>> {
         if let Position::Behind(name) = position {
-            return match client.get_and_watch_data(&self.child(name)).await {
-                Ok((_, _, watcher)) => Ok(Some(watcher)),
-                Err(ClientError::NoNode) => Ok(None),
-                Err(error) => Err(fault(&error)),
-            };
+            // Its data may be for its maker alone. This needs no right.
+            let (stat, watcher) =
+                client.check_and_watch_stat(&self.child(name)).await.map_err(|error| fault(&error))?;
+            return Ok(stat.map(|_| watcher));
         }
         // Any holder may leave, and one may have left since the queue was read.
         match client.list_and_watch_children(&self.path).await {

@@ -21,7 +21,7 @@ const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
 const REASON_TIMEOUT: Duration = Duration::from_secs(4);
 /// The timeout of that session.
 const PROBE_SESSION: Duration = Duration::from_secs(20);
-const SHORTEST_TICK: Duration = Duration::from_millis(1);
+const SHORTEST_TICK: Duration = Duration::from_millis(2);
 const LONGEST_TICK: Duration = Duration::from_secs(60);
 /// The length of the host list that the client library gets; it repeats the hosts. The library tries the whole list in random
 /// order, and doubles its pause each time it reaches the end of the list. With a shorter list, a client that was cut off would
@@ -41,7 +41,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::one_of("layout", &["curator", "kazoo"]),
     OptionRow::one_of("auth", &["digest", "sasl"]),
     OptionRow::one_of("acl", &["creator", "open"]),
-    OptionRow::new("tick", "the `tickTime` of the servers, from 1ms to 1min, such as 4s"),
+    OptionRow::new("tick", "the `tickTime` of the servers, from 2ms to 1min, such as 4s"),
     OptionRow::one_of("tls", &["verify", "off"]),
     OptionRow::CA,
     OptionRow::CERT,

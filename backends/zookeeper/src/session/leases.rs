@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Health, Result, TtlRange};
+use dlock_contract::{BootInstant, Error, ErrorKind, Health, Result, TtlRange};
 use dlock_store::{Clock, background};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, join_all};
@@ -28,6 +28,9 @@ const SHORTEST_TTL: Duration = Duration::from_millis(250);
 /// The tick of the configuration that ZooKeeper comes with.
 const USUAL_TICK: Duration = Duration::from_secs(2);
 
+/// How often all hosts are asked for their ensemble, at most, where no mark tells it.
+const HOSTS_INTERVAL: Duration = Duration::from_secs(10);
+
 /// The ttl of a session that is opened only to look at locks.
 const LOOK_TTL: Duration = Duration::from_secs(10);
 
@@ -45,6 +48,8 @@ pub(crate) struct Leases {
     shared: Mutex<SharedLeases>,
     /// By which the ensemble is known again.
     mark: Mutex<Option<Mark>>,
+    /// When all hosts were asked for their ensemble, where nothing tells it from another one.
+    asked_hosts: Mutex<Option<BootInstant>>,
 }
 
 /// When the note of the form was made, by the number of the transaction and by the leader's wall clock. Two ensembles have
@@ -97,6 +102,7 @@ impl Leases {
             tick_is_guessed: told.is_none() && max != min * 10,
             shared: Mutex::default(),
             mark: Mutex::default(),
+            asked_hosts: Mutex::default(),
         };
         Ok((Arc::new(leases), long))
     }
@@ -209,11 +215,14 @@ impl Leases {
         if found.is_some() && found == known {
             return Ok(());
         }
+        if found.is_none() && known.is_none() && !self.must_ask_hosts() {
+            return Ok(());
+        }
         let silent = self.cluster.check_ensemble(&self.clock).await?;
         if known.is_some() && !silent.is_empty() {
             let text = format!(
                 "a ZooKeeper server does not have the node that dlock made in its ensemble, and these hosts do not \
-                 answer, so it may be of another one: {}",
+                 answer, so it may be of another one: {}; if an operator has deleted the node, ask `ready()` once they answer",
                 silent.join(", ")
             );
             return Err(Error::outage(text));
@@ -223,6 +232,16 @@ impl Leases {
             *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = found;
         }
         Ok(())
+    }
+
+    /// An account without the right to make the node has no mark. To ask all hosts at each session would cost too much.
+    fn must_ask_hosts(&self) -> bool {
+        let (now, mut asked) = (self.clock.now(), self.asked_hosts.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_due = asked.is_none_or(|asked| now.since(asked) >= HOSTS_INTERVAL);
+        if is_due {
+            *asked = Some(now);
+        }
+        is_due
     }
 
     async fn mark_of(&self, client: &Client) -> Result<Option<Mark>> {
