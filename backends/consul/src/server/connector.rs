@@ -80,10 +80,15 @@ mod tests {
     /// A port of 127.0.0.2, and the same of 127.0.0.1, whose queue of connections is full: the next ones get no answer.
     #[tokio::test]
     async fn a_silent_address_of_the_name_does_not_hide_the_others() {
-        let live = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+        let (live, silent) = loop {
+            let live = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+            let silent = TcpSocket::new_v4().unwrap();
+            // Another program may have the port there.
+            if silent.bind(([127, 0, 0, 1], live.local_addr().unwrap().port()).into()).is_ok() {
+                break (live, silent);
+            }
+        };
         let port = live.local_addr().unwrap().port();
-        let silent = TcpSocket::new_v4().unwrap();
-        silent.bind(([127, 0, 0, 1], port).into()).unwrap();
         let silent = silent.listen(0).unwrap();
         let mut waiting = Vec::new();
         let connect = || tokio::time::timeout(Duration::from_millis(300), TcpStream::connect(("127.0.0.1", port)));
