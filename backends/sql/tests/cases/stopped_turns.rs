@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Key, LockKey, Registry, Wait};
+use dlock_contract::Backend;
 use dlock_testkit::child::Child;
 use dlock_testkit::holds::{claim_on, take, wait};
 use dlock_testkit::{lateness, wait_until};
