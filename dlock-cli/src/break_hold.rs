@@ -40,23 +40,17 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
     let by = order.by.clone().unwrap_or_else(operator);
     let (shown_key, shown) = (shown, visible(shown));
     let whose = holder(&of_id.note);
-    let before: Vec<_> = lock.state.holders.iter().map(|holder| holder.id).collect();
     let lock = store.registry.lock(Key::from(&lock.key)).backend(&store.backend);
-    let broken = lock.clone().break_hold(order.hold).by(&by).because(&order.why);
+    let broken = lock.break_hold(order.hold).by(&by).because(&order.why);
     let broken = broken.await?;
     if json {
         print_json(&json!({ "key": shown_key, "hold": order.hold.to_string(), "broken": broken }))?;
     } else if broken {
-        // The next one may have waited for it.
-        let present = lock.holders().await.unwrap_or_default().holders;
-        let now = match present.iter().find(|present| !before.contains(&present.id)) {
-            Some(present) => format!("Now it is held by {}", holder(&present.note)),
-            None => format!("`dlock show {}` tells who holds it now", quoted(&shown)),
-        };
         print(&format!(
             "broken: {shown}, the hold of {whose}, by {}. The holder hears of it at its next renewal, after a third of its ttl at the \
-             latest. {now}\n",
-            visible(&by)
+             latest. `dlock show {}` tells who holds it now\n",
+            visible(&by),
+            quoted(&shown)
         ))?;
     } else {
         note(&format!("the hold {} has ended by itself", order.hold));

@@ -136,11 +136,6 @@ fn a_break_names_the_holder_of_the_id() {
         let other = names.into_iter().find(|name| *name != function).unwrap();
         assert!(asked.contains(function) && !asked.contains(other), "{asked}");
     }
-    // After the break somebody else has it already.
-    let id = seen[0]["hold"].as_str().unwrap();
-    let told = text(&store.run(&["break", "pool", "--hold", id, "--why", "a test", "--yes"]).stdout);
-    let (_, now) = told.split_once("Now it is held by ").unwrap();
-    assert!(now.contains(seen[1]["function"].as_str().unwrap()), "{told}");
     for holder in &mut holders {
         holder.end();
     }
