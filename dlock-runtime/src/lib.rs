@@ -29,7 +29,7 @@ pub use dlock_contract::{
 };
 pub use dlock_store::Clock;
 pub use events::event::{Event, GrantWay};
-pub use events::observe::Observer;
+pub use events::observer_list::Observer;
 pub use events::store_event::{Operation, RequestOutcome, StoreEvent};
 pub use guard::Guard;
 pub use guard::guard_set::Guards;

@@ -13,7 +13,7 @@ use futures::FutureExt;
 use crate::acquire::context::Context;
 use crate::acquire::context::Found;
 use crate::events::lines::line_of;
-use crate::events::observe::Observer;
+use crate::events::observer_list::Observer;
 use crate::events::store_event::Operation;
 use crate::hold::store::{LONGEST_REQUEST, Store};
 use crate::options::Defaults;

@@ -8,7 +8,7 @@ pub(crate) mod event;
 mod line_limit;
 pub(crate) mod lines;
 pub(crate) mod observe;
-mod observer_list;
+pub(crate) mod observer_list;
 pub(crate) mod outage_log;
 pub(crate) mod requesting;
 pub(crate) mod shutdown;

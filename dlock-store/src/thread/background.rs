@@ -13,7 +13,7 @@ use dlock_contract::{Error, ErrorKind, Origin, Result};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::thread::simulation::counted;
+use crate::thread::polls::counted;
 
 /// A thread of ours with a runtime, which ends with the process.
 #[derive(Debug)]

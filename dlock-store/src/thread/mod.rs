@@ -4,4 +4,5 @@ pub(crate) mod background;
 pub(crate) mod foreign;
 pub(crate) mod library_lines;
 pub(crate) mod log;
+pub(crate) mod polls;
 pub(crate) mod simulation;

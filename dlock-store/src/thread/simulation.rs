@@ -4,11 +4,11 @@
 //! Without the feature `simulation` each function here is a constant, and the line that asks it is nothing.
 
 #[cfg(feature = "simulation")]
-pub use with::{SimulatedThread, is_here, plant, planted};
+pub(crate) use with::own_thread;
 #[cfg(feature = "simulation")]
-pub(crate) use with::{counted, own_thread};
+pub use with::{SimulatedThread, is_here, plant, planted};
 #[cfg(not(feature = "simulation"))]
-pub(crate) use without::{counted, own_thread};
+pub(crate) use without::own_thread;
 #[cfg(not(feature = "simulation"))]
 pub use without::{is_here, planted};
 
@@ -26,11 +26,6 @@ mod without {
         None
     }
 
-    /// A task for our thread.
-    pub(crate) const fn counted<T>(task: T) -> T {
-        task
-    }
-
     /// Whether this fault is planted now.
     pub const fn planted(_: &str) -> bool {
         false
@@ -39,21 +34,18 @@ mod without {
 
 #[cfg(feature = "simulation")]
 mod with {
-    use std::cell::{Cell, RefCell};
+    use std::cell::Cell;
     use std::future::poll_fn;
-    use std::task::{Poll, Waker};
+    use std::task::Poll;
 
     use dlock_contract::engine::follow_seed;
     use tokio::runtime::{Builder, Handle, Runtime};
 
     use crate::thread::background::Background;
+    use crate::thread::polls::{begin_step, end_step, ends_at_rest, run_until_idle, runs_until_idle};
 
     thread_local! {
         static OWN_THREAD: Cell<Option<&'static Background>> = const { Cell::new(None) };
-        /// Present while a runtime runs until it has nothing to do. Woken then, and gone.
-        static UNTIL_IDLE: RefCell<Option<Waker>> = const { RefCell::new(None) };
-        /// The polls of tasks in this step.
-        static POLLS: Cell<u32> = const { Cell::new(0) };
         static PLANTED: Cell<&'static str> = const { Cell::new("") };
     }
 
@@ -115,43 +107,25 @@ mod with {
     /// Its order of tasks depends on nothing but their order: tokio's own intervals are all one.
     fn runtime() -> std::io::Result<Runtime> {
         let mut builder = Builder::new_current_thread();
-        let wake = || UNTIL_IDLE.take().into_iter().for_each(Waker::wake);
-        builder.event_interval(1).global_queue_interval(1).on_thread_park(wake).build()
+        builder.event_interval(1).global_queue_interval(1).on_thread_park(end_step).build()
     }
 
-    /// Tasks that wake each other for ever get no more polls than these in one step.
-    const MOST_POLLS: u32 = 50;
-
     fn step(runtime: &Runtime, polls: Option<u32>) -> bool {
-        POLLS.set(0);
+        begin_step();
         let mut left = polls.unwrap_or(1);
         runtime.block_on(poll_fn(|cx| {
-            if left == 0 && UNTIL_IDLE.with_borrow(Option::is_none) {
+            if left == 0 && !runs_until_idle() {
                 return Poll::Ready(());
             }
             left = left.saturating_sub(1);
             match polls {
                 // Asked again after one task.
                 Some(_) => cx.waker().wake_by_ref(),
-                None => UNTIL_IDLE.set(Some(cx.waker().clone())),
+                None => run_until_idle(cx.waker().clone()),
             }
             Poll::Pending
         }));
-        polls.is_none() && POLLS.get() < MOST_POLLS
-    }
-
-    /// A task for our thread, whose polls are counted.
-    pub(crate) fn counted<T>(
-        task: impl Future<Output = T> + Send + 'static,
-    ) -> impl Future<Output = T> + Send + 'static {
-        let mut task = Box::pin(task);
-        poll_fn(move |cx| {
-            POLLS.set(POLLS.get() + 1);
-            if POLLS.get() >= MOST_POLLS {
-                UNTIL_IDLE.take().into_iter().for_each(Waker::wake);
-            }
-            task.as_mut().poll(cx)
-        })
+        polls.is_none() && ends_at_rest()
     }
 
     /// Whether this thread runs a simulated process now.

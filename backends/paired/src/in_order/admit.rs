@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue, Result, Standing, Validity};
+use dlock_contract::{Attempt, BootInstant, Claim, Hold, Queue, Result, Standing, Validity};
 
 use crate::in_order::admissions::Admission;
-use crate::in_order::errors::error_after;
+use crate::in_order::errors::{error_after, is_down};
 use crate::in_order::first_hold::FirstHold;
 use crate::in_order::{InOrder, PairKind};
 
@@ -151,9 +151,4 @@ enum FirstReply {
     Attempt(Attempt),
     /// It is down and bypassed.
     Bypassed(FirstHold),
-}
-
-/// Whether this error means that the store is down. Other errors are answers, and would be the same later.
-pub(super) fn is_down(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Outage | ErrorKind::NotPrimary)
 }

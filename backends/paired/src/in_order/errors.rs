@@ -1,9 +1,8 @@
 //! Errors that say which of the two stores failed.
 
-use dlock_contract::Error;
+use dlock_contract::{Error, ErrorKind};
 
 use crate::in_order::InOrder;
-use crate::in_order::admit::is_down;
 
 impl InOrder {
     /// An error of the first store, with its name.
@@ -21,6 +20,11 @@ impl InOrder {
     pub(crate) fn error_of_second(&self, error: Error) -> Error {
         error_from(self.kind.names()[1], error)
     }
+}
+
+/// Whether this error means that the store is down. Other errors are answers, and would be the same later.
+pub(super) fn is_down(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Outage | ErrorKind::NotPrimary)
 }
 
 /// Adds the name of the store that failed.
